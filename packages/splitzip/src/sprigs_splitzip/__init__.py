@@ -1,0 +1,14 @@
+"""Lossless, bit-exact compression of KV caches and other floating-point arrays at memory-copy speed.
+
+>>> import sprigs_splitzip as splitzip
+>>> buf = splitzip.compress(kv)
+>>> kv2 = splitzip.decompress(buf)
+
+Names load on first use (see `__init__.pyi` for the list), so importing the package costs next to nothing.
+"""
+
+import lazy_loader
+
+from .__about__ import __version__ as __version__
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -1,0 +1,66 @@
+from .__about__ import __version__ as __version__
+from .bank import CodebookBank as CodebookBank
+from .bank import EscapeMonitor as EscapeMonitor
+from .codebook import Codebook as Codebook
+from .codec import Codec as Codec
+from .codec import Encoded as Encoded
+from .codec import compress as compress
+from .codec import decompress as decompress
+from .codec import inspect as inspect
+from .errors import BufferTooSmall as BufferTooSmall
+from .errors import ChecksumError as ChecksumError
+from .errors import DeviceUnavailable as DeviceUnavailable
+from .errors import FormatError as FormatError
+from .errors import LayoutMismatch as LayoutMismatch
+from .errors import LimitError as LimitError
+from .errors import SplitZipError as SplitZipError
+from .errors import TruncatedError as TruncatedError
+from .errors import UnsupportedDtype as UnsupportedDtype
+from .floats import FloatFormat as FloatFormat
+from .floats import float_format as float_format
+from .format import FrameInfo as FrameInfo
+from .format import StreamInfo as StreamInfo
+from .format import dense_size as dense_size
+from .format import max_encoded_size as max_encoded_size
+from .statistics import Report as Report
+from .statistics import best_ratio as best_ratio
+from .statistics import exponent_entropy as exponent_entropy
+from .statistics import exponent_histogram as exponent_histogram
+from .statistics import report as report
+from .transfer import breakeven_bandwidth as breakeven_bandwidth
+from .transfer import pipelined_speedup as pipelined_speedup
+from .transfer import serial_speedup as serial_speedup
+
+__all__ = [
+    "BufferTooSmall",
+    "ChecksumError",
+    "Codebook",
+    "CodebookBank",
+    "Codec",
+    "DeviceUnavailable",
+    "Encoded",
+    "EscapeMonitor",
+    "FloatFormat",
+    "FormatError",
+    "FrameInfo",
+    "LayoutMismatch",
+    "LimitError",
+    "Report",
+    "SplitZipError",
+    "StreamInfo",
+    "TruncatedError",
+    "UnsupportedDtype",
+    "best_ratio",
+    "breakeven_bandwidth",
+    "compress",
+    "decompress",
+    "dense_size",
+    "exponent_entropy",
+    "exponent_histogram",
+    "float_format",
+    "inspect",
+    "max_encoded_size",
+    "pipelined_speedup",
+    "report",
+    "serial_speedup",
+]

@@ -1,0 +1,430 @@
+"""Compressing and decompressing arrays: `Codec` for repeated work, `compress` and `decompress` for one call."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+import xxhash
+
+from .arrays import BitView, Like, allocate, as_bits, bits_of_output, finish
+from .backends import BackendName, select, thread_count
+from .bank import CodebookBank, EscapeMonitor, Key
+from .codebook import CodeBits, Codebook
+from .errors import BufferTooSmall, ChecksumError, FormatError, SplitZipError
+from .floats import FloatFormat
+from .format import (
+    DEFAULT_CHUNK_LOG2,
+    DICT,
+    RAW,
+    FrameInfo,
+    StreamInfo,
+    check_capacity,
+    check_expected,
+    check_shape,
+    frame_ranges,
+    header_size,
+    parse_header,
+    parse_stream,
+    sections,
+)
+from .statistics import sample_histogram
+
+Bytes = npt.NDArray[np.uint8]
+
+FRAME_ELEMENTS = 2**21
+"""Elements a frame when streaming: 4 MiB of BF16, long enough for full speed, short enough to overlap."""
+
+MAX_BYTES = 2**36
+
+
+@dataclass(frozen=True, eq=False)
+class Encoded:
+    """One encoded frame and what is known of it."""
+
+    info: FrameInfo
+    buffer: Bytes
+    escape_rate: float | None
+    """Escapes an element; a lower bound if the frame went RAW because of them, None if it was never tried."""
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the frame."""
+        return self.info.nbytes
+
+    @property
+    def ratio(self) -> float:
+        """Raw bytes / encoded bytes."""
+        return self.info.ratio
+
+    @property
+    def n_escapes(self) -> int:
+        """Escapes in the frame."""
+        return self.info.n_escapes
+
+    @property
+    def mode(self) -> str:
+        """`"dict"` or `"raw"`."""
+        return self.info.mode_name
+
+    @property
+    def memoryview(self) -> memoryview:
+        """The frame's bytes, without a copy."""
+        return self.buffer.data
+
+    def tobytes(self) -> bytes:
+        """Return the frame's bytes."""
+        return self.buffer.tobytes()
+
+    __bytes__ = tobytes
+
+
+class Codec:
+    """Encodes arrays with codebooks calibrated beforehand, and decodes any frame.
+
+    A codec may be used from several threads at once. The bytes it writes depend on the array, the codebook and
+    `chunk_log2` alone, never on threads or backend.
+
+    Args:
+        codebook: A `Codebook`, or a `CodebookBank` from which `key` picks one for each array.
+        checksum: Store an XXH3-64 of each payload. Without it a changed mantissa bit cannot be noticed.
+        threads: Most threads to use; None: the CPUs this process may use, at most 8. Small arrays use one.
+        min_gain: Code a frame only if that saves more than this fraction of it, else store it RAW; `-math.inf` always
+            codes.
+        chunk_log2: Log2 of the elements a chunk, 10..16.
+        backend: `"auto"`, `"numpy"` or `"numba"`.
+        monitor: An `EscapeMonitor` told of every encoded frame.
+    """
+
+    def __init__(
+        self,
+        codebook: Codebook | CodebookBank | None,
+        *,
+        checksum: bool = True,
+        threads: int | None = None,
+        min_gain: float = 0.0,
+        chunk_log2: int = DEFAULT_CHUNK_LOG2,
+        backend: BackendName = "auto",
+        monitor: EscapeMonitor | None = None,
+    ) -> None:
+        if not isinstance(codebook, Codebook | CodebookBank | None):
+            raise SplitZipError(f"codebook is a Codebook, a CodebookBank or None; got {type(codebook).__name__}")
+        if not 10 <= chunk_log2 <= 16:
+            raise SplitZipError(f"chunk_log2 lies in 10..16; got {chunk_log2}")
+        if not min_gain < 1:
+            raise SplitZipError(f"min_gain is a fraction below 1; got {min_gain}")
+        select(backend, 0)
+        self.codebook = codebook
+        self.checksum = checksum
+        self.threads = thread_count(threads)
+        self.min_gain = min_gain
+        self.chunk_log2 = chunk_log2
+        self.backend: BackendName = backend
+        self.monitor = monitor
+
+    def max_encoded_size(self, x: object, dtype: object = None) -> int:
+        """Upper bound on the bytes of `x` as one frame; `encode_into` asks for this many."""
+        view = as_bits(x, dtype)
+        return header_size(len(view.shape)) + self._payload_bound(view.nbytes, view.bits.size, view.format, None)
+
+    def encode(self, x: object, key: Key | None = None, *, dtype: object = None, tag: int = 0) -> Encoded:
+        """Encode an array as a single frame.
+
+        Args:
+            x: NumPy, torch (CPU) or JAX (CPU) array of bf16, fp16, fp32 or fp8; any shape of at most 8 dimensions.
+            key: Which codebook of the bank; also names the array to the monitor.
+            dtype: Element format, for raw bit patterns in an integer array.
+            tag: Unsigned 64-bit number stored in the frame; `decompress(expected_tag=)` refuses any other.
+
+        Raises:
+            SplitZipError: Unsupported element type or device, more than 8 dimensions, more than 2^31 - 1 elements.
+        """
+        view = self._checked(x, dtype, tag)
+        bound = self._payload_bound(view.nbytes, view.bits.size, view.format, key)
+        out = _aligned(header_size(len(view.shape)) + bound)
+        return self._encode_frame(view, key, tag, 0, view.bits.size, 0, out)
+
+    def encode_into(
+        self,
+        x: object,
+        out: Any,
+        key: Key | None = None,
+        *,
+        dtype: object = None,
+        tag: int = 0,
+        budget: bool = False,
+    ) -> int:
+        """Encode an array as a single frame at the start of `out`; return the number of bytes written.
+
+        Args:
+            out: Writable contiguous buffer of at least `max_encoded_size(x)` bytes; 16-byte alignment is fastest.
+            budget: Accept a smaller `out`, and fail only if this array's frame does not fit; `out` is then undefined.
+
+        Raises:
+            BufferTooSmall: Before anything is written, unless `budget`.
+        """
+        view = self._checked(x, dtype, tag)
+        target = _writable_bytes(out)
+        if not budget:
+            bound = self._payload_bound(view.nbytes, view.bits.size, view.format, key)
+            check_capacity(header_size(len(view.shape)) + bound, target)
+        return self._encode_frame(view, key, tag, 0, view.bits.size, 0, target).nbytes
+
+    def encode_frames(
+        self,
+        x: object,
+        key: Key | None = None,
+        *,
+        frame_elems: int = FRAME_ELEMENTS,
+        dtype: object = None,
+        tag: int = 0,
+    ) -> Iterator[Encoded]:
+        """Encode an array frame by frame; the frames' bytes in order are a stream that `decompress` reads.
+
+        Memory beyond the array is that of one frame.
+        """
+        view = self._checked(x, dtype, tag)
+        for index, (first, n) in enumerate(frame_ranges(view.bits.size, frame_elems)):
+            bound = self._payload_bound(n * view.format.itemsize, n, view.format, key)
+            out = _aligned(header_size(len(view.shape)) + bound)
+            yield self._encode_frame(view, key, tag, first, n, index, out)
+
+    def decode(self, buf: Any, *, out: Any = None, **options: Any) -> Any:
+        """Decode a stream; as `decompress`, with this codec's threads and backend."""
+        return decompress(buf, out=out, threads=self.threads, backend=self.backend, **options)
+
+    def decode_frame(self, buf: Any, out: Any, *, verify: bool = True) -> FrameInfo:
+        """Decode one frame of a stream to where it belongs in `out`, the whole tensor.
+
+        Frames may come in any order and from several threads; whoever calls this sees to it that all come.
+
+        Raises:
+            SplitZipError: The bytes are not exactly one valid frame, or `out` has another dtype or shape.
+        """
+        data = _readable_bytes(buf)
+        info = parse_header(data.data, MAX_BYTES)
+        if data.size != info.nbytes:
+            raise FormatError(f"the frame has {info.nbytes} bytes; got {data.size}")
+        bits = bits_of_output(out, info.format, info.shape)
+        target = bits[info.elem_offset : info.elem_offset + info.n_elems]
+        _decode_payload(info, data[info.header_size :], target, verify, self.threads, self.backend)
+        return info
+
+    def _checked(self, x: object, dtype: object, tag: int) -> BitView:
+        view = as_bits(x, dtype)
+        check_shape(view.shape, tag)
+        return view
+
+    def _codebook_for(self, form: FloatFormat, key: Key | None) -> Codebook | None:
+        if not form.is_float or self.codebook is None:
+            return None
+        codebook = self.codebook.find(key) if isinstance(self.codebook, CodebookBank) else self.codebook
+        if codebook.format != form:
+            raise SplitZipError(f"the array is {form.name}, the codebook was made for {codebook.format.name}")
+        return codebook
+
+    def _payload_bound(self, raw: int, n: int, form: FloatFormat, key: Key | None) -> int:
+        codebook = self._codebook_for(form, key)
+        if self.min_gain >= 0 or codebook is None or n == 0:
+            return raw
+        all_escaped = sections(form, codebook.code_bits, n, self.chunk_log2).payload_size(n)
+        allowed = all_escaped if math.isinf(self.min_gain) else math.ceil(raw * (1 - self.min_gain))
+        return max(raw, min(all_escaped, allowed))
+
+    def _encode_frame(
+        self, view: BitView, key: Key | None, tag: int, first: int, n: int, index: int, out: Bytes
+    ) -> Encoded:
+        """Write one frame into `out`, which holds the bound, or whatever the caller's budget is."""
+        bits = view.bits[first : first + n]
+        header = header_size(len(view.shape))
+        payload = out[header:]
+        raw = int(bits.nbytes)
+        codebook = self._codebook_for(view.format, key)
+        n_escapes = escape_rate = None
+        payload_size = raw
+        if codebook is not None and n:
+            layout = sections(view.format, codebook.code_bits, n, self.chunk_log2)
+            allowed = payload.size if math.isinf(self.min_gain) else math.ceil(raw * (1 - self.min_gain)) - 1
+            limit = min(n, layout.max_escapes(min(allowed, payload.size)))
+            if limit >= 0:
+                backend = select(self.backend, raw)
+                n_escapes = backend.encode(bits, codebook, layout, self.chunk_log2, payload, limit, self.threads)
+                escape_rate = (limit + 1 if n_escapes is None else n_escapes) / n
+        if n_escapes is None:
+            codebook = None
+            check_capacity(header + raw, out)
+            payload[:raw] = bits.view(np.uint8)
+        else:
+            payload_size = layout.payload_size(n_escapes)
+            layout.zero_padding(payload, n, n_escapes)
+        info = FrameInfo(
+            format=view.format,
+            mode=RAW if codebook is None else DICT,
+            code_bits=0 if codebook is None else codebook.code_bits,
+            chunk_log2=0 if codebook is None else self.chunk_log2,
+            n_elems=n,
+            elem_offset=first,
+            n_escapes=n_escapes or 0,
+            payload_size=payload_size,
+            checksum=xxhash.xxh3_64_intdigest(payload[:payload_size].data) if self.checksum else None,
+            tag=tag,
+            codebook=codebook,
+            frame_index=index,
+            last=first + n == view.bits.size,
+            shape=view.shape,
+        )
+        out[:header] = np.frombuffer(info.pack(), np.uint8)
+        encoded = Encoded(info, out[: info.nbytes], escape_rate)
+        if self.monitor is not None and escape_rate is not None:
+            self.monitor.update(escape_rate, key)
+        return encoded
+
+
+def compress(
+    x: object,
+    *,
+    codebook: Codebook | Literal["auto"] = "auto",
+    code_bits: CodeBits = 4,
+    checksum: bool = True,
+    frame_elems: int | None = None,
+    threads: int | None = None,
+    tag: int = 0,
+    min_gain: float = 0.0,
+    dtype: object = None,
+    backend: BackendName = "auto",
+) -> bytes:
+    """Compress an array to self-describing bytes, bit-exactly.
+
+    Args:
+        x: NumPy (also ml_dtypes), torch (CPU) or JAX (CPU) array of bf16, fp16, fp32 or fp8, any shape of at most 8
+            dimensions, any contents; a non-contiguous array is copied first. Or raw bit patterns with `dtype`.
+        codebook: A calibrated `Codebook`, or `"auto"`: chosen from the exponents of a 1/16 sample of `x`.
+        code_bits: Bits a code, for `codebook="auto"`: 4 (the paper's), 3, or `"auto"`.
+        checksum: Store an XXH3-64 of each payload.
+        frame_elems: Elements a frame; None: one frame up to 2^28 elements.
+        threads: Most threads to use; None: the CPUs this process may use, at most 8.
+        tag: Unsigned 64-bit number stored in each frame, for `decompress(expected_tag=)`.
+        min_gain: Store a frame RAW unless coding saves more than this fraction of it.
+        dtype: Element format of raw bit patterns (`"bf16"` for a uint16 array, say), or `"opaque"` for arbitrary bytes.
+        backend: `"auto"`, `"numpy"` or `"numba"`.
+
+    Returns:
+        At most the array's own bytes and 192 bytes a frame.
+
+    Raises:
+        SplitZipError: Unsupported element type or device, or an argument out of its range.
+    """
+    view = as_bits(x, dtype)
+    form = view.format
+    chosen = None if codebook == "auto" else codebook
+    if codebook == "auto" and form.is_float:
+        chosen = Codebook.from_histogram(sample_histogram(view.bits, form), form, code_bits=code_bits)
+    codec = Codec(chosen, checksum=checksum, threads=threads, min_gain=min_gain, backend=backend)
+    check_shape(view.shape, tag)
+    header = header_size(len(view.shape))
+    ranges = list(frame_ranges(view.bits.size, frame_elems))
+    bounds = [header + codec._payload_bound(n * view.format.itemsize, n, view.format, None) for _, n in ranges]
+    out = _aligned(sum(bounds))
+    size = 0
+    for index, (first, n) in enumerate(ranges):
+        size += codec._encode_frame(view, None, tag, first, n, index, out[size:]).nbytes
+    return out[:size].tobytes()
+
+
+def decompress(
+    buf: Any,
+    *,
+    out: Any = None,
+    like: Like = "numpy",
+    expected_dtype: object = None,
+    expected_shape: tuple[int, ...] | None = None,
+    expected_tag: int | None = None,
+    verify: bool = True,
+    max_bytes: int = MAX_BYTES,
+    allow_trailing: bool = False,
+    threads: int | None = None,
+    backend: BackendName = "auto",
+) -> Any:
+    """Decompress what `compress` or a `Codec` wrote; nothing but the bytes is needed.
+
+    Every header is checked before anything is allocated, every payload before it is decoded.
+
+    Args:
+        buf: Bytes-like object, or an `Encoded`.
+        out: C-contiguous, writable array to decode into, of the data's dtype (or the unsigned integers of its size) and
+            shape. If decoding fails its contents are undefined.
+        like: What to return if `out` is None: `"numpy"` (ml_dtypes' dtypes for bf16 and fp8), `"torch"` or `"jax"`.
+        expected_dtype, expected_shape, expected_tag: Refuse anything else.
+        verify: Compare payload checksums, where the frames have them.
+        max_bytes: Refuse data that would decode to more.
+        allow_trailing: Accept bytes after the last frame.
+        threads, backend: As for `compress`.
+
+    Returns:
+        `out`, or a new array.
+
+    Raises:
+        SplitZipError: The bytes are damaged, truncated, too large, of an unknown version, or not what was expected.
+    """
+    data = _readable_bytes(buf)
+    info = parse_stream(data.data, max_bytes=max_bytes, allow_trailing=allow_trailing)
+    check_expected(info, expected_dtype, expected_shape, expected_tag)
+    if out is None:
+        result, bits = allocate(info.format, info.shape, like)
+    else:
+        result, bits = out, bits_of_output(out, info.format, info.shape)
+    n_threads = thread_count(threads)
+    position = 0
+    for frame in info.frames:
+        payload = data[position + frame.header_size : position + frame.nbytes]
+        target = bits[frame.elem_offset : frame.elem_offset + frame.n_elems]
+        _decode_payload(frame, payload, target, verify, n_threads, backend)
+        position += frame.nbytes
+    return result if out is not None else finish(result, like)
+
+
+def inspect(buf: Any, *, max_bytes: int = MAX_BYTES) -> StreamInfo:
+    """Read the headers of a stream, without looking at its payloads; bytes after it are reported, not refused."""
+    return parse_stream(_readable_bytes(buf).data, max_bytes=max_bytes, allow_trailing=True)
+
+
+def _decode_payload(
+    info: FrameInfo, payload: Bytes, out: npt.NDArray[Any], verify: bool, threads: int, backend: BackendName
+) -> None:
+    if verify and info.checksum is not None and xxhash.xxh3_64_intdigest(payload.data) != info.checksum:
+        raise ChecksumError(f"the payload checksum of frame {info.frame_index} does not match: the data is damaged")
+    if info.mode == RAW:
+        out.view(np.uint8)[:] = payload
+        return
+    assert info.codebook is not None
+    chosen = select(backend, info.raw_nbytes)
+    layout = info.sections
+    chosen.check_escapes(payload, info.format, layout, info.chunk_log2, info.n_elems, info.n_escapes)
+    chosen.decode(payload, info.codebook, layout, info.chunk_log2, info.n_escapes, out, threads)
+
+
+def _aligned(size: int) -> Bytes:
+    """Make an uninitialised buffer that begins on a cache line."""
+    buffer = np.empty(size + 63, np.uint8)
+    start = -buffer.ctypes.data % 64
+    return buffer[start : start + size]
+
+
+def _readable_bytes(buf: Any) -> Bytes:
+    if isinstance(buf, Encoded):
+        return buf.buffer
+    try:
+        return np.frombuffer(memoryview(buf).cast("B"), np.uint8)
+    except (TypeError, ValueError) as error:
+        raise SplitZipError(f"expected a contiguous bytes-like object; got {type(buf).__name__}: {error}") from error
+
+
+def _writable_bytes(out: Any) -> Bytes:
+    target = _readable_bytes(out)
+    if not target.flags.writeable:
+        raise BufferTooSmall("out is read-only")
+    return target

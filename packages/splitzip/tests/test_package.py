@@ -1,0 +1,81 @@
+"""The package as a plugin, its claims, demo and commands."""
+
+import json
+
+import numpy as np
+import pytest
+import sprigs
+from click.testing import CliRunner
+from sprigs.testing import checks
+from sprigs_splitzip import Codebook, CodebookBank, Codec, compress
+from sprigs_splitzip.cli import main
+from sprigs_splitzip.samples import shipped_bank, shipped_cache
+
+
+@pytest.mark.parametrize(("name", "check"), checks("splitzip"))
+def test_contract(name, check):
+    check()
+
+
+def test_shipped_data():
+    cache = shipped_cache()
+    assert cache.shape == (30, 2, 64, 3, 64)
+    assert cache.nbytes <= 1.6e6
+    values = (cache.astype(np.uint32) << 16).view(np.float32)
+    assert np.isfinite(values).all()
+    assert values.std() > 0.1
+    for bits in (3, 4):
+        bank = shipped_bank(bits)
+        assert len(bank) == 61
+        assert {book.code_bits for book in bank.values()} == {bits}
+    assert Codec(shipped_bank(4)["default"]).encode(cache, dtype="bf16").ratio > 1.33
+
+
+def test_fast_claims():
+    """Those on data that is always there; the speed claim belongs to benchmarks."""
+    wanted = ("bitwise", "redundancy", "generalises", "ratio", "fp8", "gpu-rate")
+    results = {r.claim.id: r for r in sprigs.run_claims("splitzip", fast=True, only=wanted)}
+    for claim in ("bitwise", "redundancy", "generalises", "ratio", "fp8"):
+        assert results[claim].outcome.holds, results[claim].outcome
+    assert results["gpu-rate"].outcome.holds is None
+
+
+@pytest.mark.filterwarnings("ignore:.*torch.jit.script:DeprecationWarning")  # a peer imports torch, torch itself
+def test_demo(tmp_path):
+    demo = sprigs.registry().resolve("splitzip", sprigs.get("splitzip").demo)
+    picture = tmp_path / "out" / "demo.png"
+    done = CliRunner().invoke(demo, ["-o", str(picture), "--rounds", "3"], catch_exceptions=False)
+    assert done.exit_code == 0, done.output
+    assert picture.read_bytes().startswith(b"\x89PNG")
+    for text in ("Bit-exact", "Ratio by layer", "Speed", "Does it pay", "send raw"):
+        assert text in done.output
+
+
+def test_calibrate_command(tmp_path):
+    np.save(tmp_path / "kv.npy", shipped_cache())
+    bank = tmp_path / "bank.json"
+    done = CliRunner().invoke(main, ["calibrate", str(tmp_path / "kv.npy"), "-o", str(bank), "--code-bits", "3"])
+    assert done.exit_code == 0, done.output
+    assert len(CodebookBank.load(bank)) == 61
+    np.save(tmp_path / "bad.npy", np.zeros(3))
+    done = CliRunner().invoke(main, ["calibrate", str(tmp_path / "bad.npy"), "-o", str(bank)])
+    assert done.exit_code == 1
+    assert "uint16" in done.output
+
+
+def test_inspect_command(tmp_path):
+    path = tmp_path / "x.splz"
+    path.write_bytes(compress(np.ones((100, 1000), np.float16), tag=5, frame_elems=60_000))
+    done = CliRunner().invoke(main, ["inspect", str(path), "--json"])
+    summary = json.loads(done.output)
+    assert (summary["dtype"], summary["shape"], summary["frames"], summary["tag"]) == ("fp16", [100, 1000], 2, 5)
+    path.write_bytes(b"not a frame at all" * 20)
+    done = CliRunner().invoke(main, ["inspect", str(path)])
+    assert done.exit_code == 1
+    assert "SPLZ" in done.output
+
+
+def test_random_states_do_not_leak():
+    state = np.random.get_state()[1].copy()  # noqa: NPY002
+    Codebook.from_samples([np.ones(10, np.float32)])
+    assert np.array_equal(state, np.random.get_state()[1])  # noqa: NPY002
