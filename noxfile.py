@@ -54,7 +54,7 @@ def types(session: nox.Session) -> None:
 @nox.session
 @each_suite
 def tests(session: nox.Session, package: str) -> None:
-    """The tests of one package in an environment of its own; `-- --slow` adds the slow ones, the rest goes to pytest."""
+    """The tests of one package, in its own environment; `-- --slow` adds the slow ones, the rest goes to pytest."""
     arguments = list(session.posargs)
     slow = "--slow" in arguments
     if slow:

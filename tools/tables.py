@@ -26,7 +26,10 @@ _TABLE = re.compile(r"(<!-- table: ([\w-]+) -->\n).*?(<!-- end -->)", re.DOTALL)
 def markdown(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
     """Return a Markdown table; cells that read as numbers are aligned right."""
     cells = [[str(cell).replace("|", "\\|").replace("\n", " ") for cell in row] for row in rows]
-    numeric = [bool(cells) and all(re.fullmatch(r"|[-+]?[\d.,]+ ?(x|%|s)?", row[i]) for row in cells) for i in range(len(columns))]
+    numeric = [
+        bool(cells) and all(re.fullmatch(r"|[-+]?[\d.,]+ ?(x|%|s)?", row[i]) for row in cells)
+        for i in range(len(columns))
+    ]
     lines = [list(columns), ["---:" if right else "---" for right in numeric], *cells]
     return "".join(f"| {' | '.join(line)} |\n" for line in lines)
 
@@ -55,7 +58,9 @@ def claims_table(results: list[dict[str, Any]]) -> str:
             result["statement"],
             result["paper"],
             result["here"],
-            "; ".join(text for text in (result["measured"], result["baseline"] and f"against {result['baseline']}") if text),
+            "; ".join(
+                text for text in (result["measured"], result["baseline"] and f"against {result['baseline']}") if text
+            ),
             verdict[result["holds"]] + (f": {result['note']}" if result["note"] else ""),
             f"`{result['command']}`",
         ]

@@ -41,9 +41,7 @@ def command(folder: Path, *arguments: str) -> Callable[[], int]:
     environment = {**os.environ, "PYTHONPATH": str(folder)}
 
     def run() -> int:
-        done = subprocess.run(
-            [sys.executable, *arguments], env=environment, stdout=subprocess.DEVNULL, check=True
-        )
+        done = subprocess.run([sys.executable, *arguments], env=environment, stdout=subprocess.DEVNULL, check=True)
         return done.returncode
 
     return run

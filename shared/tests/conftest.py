@@ -76,9 +76,7 @@ class Shelf:
         """Run `sprigs` in a fresh interpreter."""
         return self._run([sys.executable, "-m", "sprigs.cli", *arguments], variables)
 
-    def _run(
-        self, command: list[str], variables: Mapping[str, str]
-    ) -> subprocess.CompletedProcess[str]:
+    def _run(self, command: list[str], variables: Mapping[str, str]) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
             command,
             env=self.environment(**variables),

@@ -121,10 +121,7 @@ def test_interval_covers_the_truth_about_as_often_as_it_says(clock):
 def test_same_seed_same_interval(clock):
     def noisy():
         generator = random.Random(3)
-        return {
-            name: clock.spending(iter([generator.uniform(1, 2) for _ in range(99)]))
-            for name in "ab"
-        }
+        return {name: clock.spending(iter([generator.uniform(1, 2) for _ in range(99)])) for name in "ab"}
 
     first, second = (compare(noisy(), clock=clock, seed=5) for _ in range(2))
     assert first.ratios["b"] == pytest.approx(second.ratios["b"], rel=1e-12)
@@ -300,9 +297,7 @@ def test_exponent_under_noise(clock):
     generator = random.Random(11)
 
     def make(size):
-        return clock.spending(
-            1e-6 * size**1.5 * generator.lognormvariate(0, 0.05) for _ in itertools.count()
-        )
+        return clock.spending(1e-6 * size**1.5 * generator.lognormvariate(0, 0.05) for _ in itertools.count())
 
     result = scaling(make, [16, 64, 256, 1024], rounds=21, clock=clock)
     low, high = result.interval

@@ -173,9 +173,7 @@ def test_a_fault_fails_its_check(here, add_good, good_plugin, good_files, good_m
             for name, change in changes["files"].items()
         }
     if "metadata" in changes:
-        arguments["metadata"] = [
-            line for line in good_metadata if not line.startswith(changes["metadata"])
-        ]
+        arguments["metadata"] = [line for line in good_metadata if not line.startswith(changes["metadata"])]
     add_good(here, **arguments)
     failures = failing()
     assert message in failures[title]

@@ -156,8 +156,7 @@ def sprigs_commands():
     ("body", "arguments", "stdout"),
     [
         (
-            "go = click.Command('go', callback=lambda: print(1))\n"
-            "    return [click.Group('herb', commands=[go])]",
+            "go = click.Command('go', callback=lambda: print(1))\n    return [click.Group('herb', commands=[go])]",
             ["herb", "go"],
             "1\n",
         ),
@@ -235,9 +234,7 @@ def test_claims_json(run, here, add_good, tmp_path):
     printed = json.loads(result.stdout)
     assert json.loads(file.read_text()) == printed
     assert [claim["id"] for claim in printed] == ["holds", "fails", "raises", "no-data", "no-extra"]
-    assert {"statement", "paper", "measured", "baseline", "holds", "seconds", "command"} <= set(
-        printed[0]
-    )
+    assert {"statement", "paper", "measured", "baseline", "holds", "seconds", "command"} <= set(printed[0])
 
 
 def test_interrupted_claims_keep_what_is_done(run, here, add_good, tmp_path):

@@ -106,9 +106,7 @@ def test_one_distribution_seen_twice_is_one(here, monkeypatch, tmp_path):
     shutil.copytree(here.root, second)
     # As an old egg-info beside an editable install has it.
     second.joinpath("dist_lens-1.0.dist-info").rename(second / "dist_lens.egg-info")
-    second.joinpath("dist_lens.egg-info", "METADATA").rename(
-        second / "dist_lens.egg-info" / "PKG-INFO"
-    )
+    second.joinpath("dist_lens.egg-info", "METADATA").rename(second / "dist_lens.egg-info" / "PKG-INFO")
     monkeypatch.syspath_prepend(str(second))
     registry = sprigs.Registry()
     assert registry.get("lens").title == "Does lens"

@@ -80,9 +80,7 @@ def test_a_group_and_hooks_of_its_own(here, listener):
         "@mark\ndef greenhouse_water(gallons):\n    return gallons\n",
         group="greenhouse.tools",
     )
-    registry = sprigs.Registry(
-        "greenhouse.tools", project="greenhouse", hookspecs=[Specifications], require_card=False
-    )
+    registry = sprigs.Registry("greenhouse.tools", project="greenhouse", hookspecs=[Specifications], require_card=False)
     registry.pm.register(listener)
     assert set(registry.load_all()) == {"hose"}
     assert isinstance(registry.failures()["hose"], sprigs.BadHook)

@@ -51,9 +51,7 @@ def test_featherweight_and_no_options(tmp_path):
         import sprigs.testing.plugin
         print(json.dumps(sorted(set(sys.modules) - before)))
     """
-    done = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(code)], capture_output=True, text=True, check=True
-    )
+    done = subprocess.run([sys.executable, "-c", textwrap.dedent(code)], capture_output=True, text=True, check=True)
     added = set(json.loads(done.stdout))
     tops = {name.partition(".")[0] for name in added} - sys.stdlib_module_names
     assert tops == {"sprigs"}  # pytest brings pluggy
@@ -114,9 +112,7 @@ def test_checks_parametrise(run_pytest, shelf, add_good):
 def test_fresh_environment(fresh_environment, monkeypatch, tmp_path):
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     environment = fresh_environment()
-    told = environment.run(
-        ["python", "-c", "import sys, os; print(sys.prefix, os.environ.get('PYTHONPATH'))"]
-    )
+    told = environment.run(["python", "-c", "import sys, os; print(sys.prefix, os.environ.get('PYTHONPATH'))"])
     assert told.stdout.split() == [str(environment.folder / "venv"), "None"]
     assert environment.python.exists()
     # Nothing of the surrounding environment is importable.

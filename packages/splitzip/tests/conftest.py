@@ -1,5 +1,6 @@
 import numpy as np
 import pytest
+
 from sprigs_splitzip.backends import has_numba
 from sprigs_splitzip.samples import DUMPS
 

@@ -1,6 +1,7 @@
 """The golden frame of the format's specification, and what it encodes."""
 
 import numpy as np
+
 from sprigs_splitzip import Codebook
 
 GOLDEN = bytes.fromhex(

@@ -5,6 +5,7 @@ import sys
 import ml_dtypes
 import numpy as np
 import pytest
+
 from sprigs_splitzip import DeviceUnavailable, LayoutMismatch, SplitZipError, UnsupportedDtype, compress, decompress
 from sprigs_splitzip.arrays import as_bits
 

@@ -6,6 +6,7 @@ import sys
 import numpy as np
 import pytest
 from click.testing import CliRunner
+
 from sprigs_splitzip import Codec, DeviceUnavailable, SplitZipError, exponent_entropy, exponent_histogram, report
 from sprigs_splitzip import capture as capturing
 from sprigs_splitzip.cli import main

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from sprigs_splitzip import Codebook, CodebookBank, Codec, EscapeMonitor, FormatError, SplitZipError, UnsupportedDtype
 from sprigs_splitzip.bank import DEFAULT
 

@@ -9,6 +9,7 @@ import xxhash
 from golden import GOLDEN, GOLDEN_BITS, GOLDEN_BOOK
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
 from sprigs_splitzip import (
     BufferTooSmall,
     Codebook,

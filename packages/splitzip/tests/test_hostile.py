@@ -10,6 +10,7 @@ import xxhash
 from golden import GOLDEN, GOLDEN_BITS
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
 from sprigs_splitzip import CodebookBank, Codec, FormatError, SplitZipError, compress, decompress, inspect
 from sprigs_splitzip.codebook import Codebook
 

@@ -6,6 +6,7 @@ import tracemalloc
 
 import numpy as np
 import pytest
+
 from sprigs_splitzip import Codebook, Codec
 from sprigs_splitzip.backends import has_numba
 

@@ -4,8 +4,9 @@ import json
 
 import numpy as np
 import pytest
-import sprigs
 from click.testing import CliRunner
+
+import sprigs
 from sprigs.testing import checks
 from sprigs_splitzip import Codebook, CodebookBank, Codec, compress
 from sprigs_splitzip.cli import main

@@ -4,6 +4,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 import xxhash
+
 from sprigs_splitzip import Codebook, CodebookBank, Codec, compress, exponent_entropy, exponent_histogram, inspect
 
 

@@ -6,6 +6,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 from scipy.stats import norm
+
 from sprigs_splitzip import Codebook, UnsupportedDtype, best_ratio, exponent_entropy, exponent_histogram, report
 from sprigs_splitzip.floats import FORMATS, OPAQUE
 from sprigs_splitzip.statistics import sample_histogram, sign_mantissa_entropy

@@ -3,6 +3,7 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from sprigs_splitzip import SplitZipError, breakeven_bandwidth, pipelined_speedup, serial_speedup
 
 PAPER = (1.324, 613.3, 2181.8)  # ratio, encode and decode GB/s

@@ -159,9 +159,7 @@ def load_claims(method_name: str, registry: Registry) -> Sequence[Claim]:
     return claims
 
 
-def choose(
-    claims: Sequence[Claim], method_name: str, only: str | Iterable[str] | None
-) -> Sequence[Claim]:
+def choose(claims: Sequence[Claim], method_name: str, only: str | Iterable[str] | None) -> Sequence[Claim]:
     """The claims with the wanted ids, in their own order; all where `only` is None.
 
     Raises:
@@ -174,24 +172,18 @@ def choose(
     wanted = {only} if isinstance(only, str) else set(only)
     known = [claim.id for claim in claims]
     if unknown := sorted(wanted.difference(known)):
-        raise ValueError(
-            f"{method_name} has no claim {', '.join(unknown)}; it has {', '.join(known)}"
-        )
+        raise ValueError(f"{method_name} has no claim {', '.join(unknown)}; it has {', '.join(known)}")
     return [claim for claim in claims if claim.id in wanted]
 
 
-def each_result(
-    method_name: str, claims: Iterable[Claim], *, fast: bool, registry: Registry
-) -> Iterator[ClaimResult]:
+def each_result(method_name: str, claims: Iterable[Claim], *, fast: bool, registry: Registry) -> Iterator[ClaimResult]:
     """Run the claims one after the other, and give each result as soon as it is there."""
     for claim in claims:
         began = time.perf_counter()
         outcome = _run(claim, method_name, fast, registry)
         seconds = time.perf_counter() - began
         command = ["sprigs", "claims", method_name, "--only", claim.id, *["--fast"] * fast]
-        yield ClaimResult(
-            claim=claim, outcome=outcome, seconds=seconds, command=shlex.join(command)
-        )
+        yield ClaimResult(claim=claim, outcome=outcome, seconds=seconds, command=shlex.join(command))
 
 
 def _run(claim: Claim, method_name: str, fast: bool, registry: Registry) -> Outcome:
@@ -203,9 +195,7 @@ def _run(claim: Claim, method_name: str, fast: bool, registry: Registry) -> Outc
     except DataUnavailable as reason:
         return Outcome(measured="", holds=None, note=str(reason))
     except Exception as error:
-        failure = called_failure(
-            registry.entry(method_name), "the claim", error, registry.get(method_name).extras
-        )
+        failure = called_failure(registry.entry(method_name), "the claim", error, registry.get(method_name).extras)
         if isinstance(failure, MissingExtra):
             return Outcome(measured="", holds=None, note=f"{failure.problem}: {failure.fix}")
         if registry.strict:

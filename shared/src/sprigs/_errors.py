@@ -32,8 +32,7 @@ class UnknownMethod(SprigsError, LookupError):
         if not self.known:
             return f"unknown method {self.name!r}: no method is installed in this environment"
         return (
-            f"unknown method {self.name!r}{suggestion(self.name, self.known)}"
-            "\n  `sprigs list` shows what is installed"
+            f"unknown method {self.name!r}{suggestion(self.name, self.known)}\n  `sprigs list` shows what is installed"
         )
 
 

@@ -43,9 +43,7 @@ def import_plugin(entry: Entry) -> object:
     try:
         return entry.point.load()
     except (Exception, SystemExit) as cause:
-        raise ImportFailed(
-            entry, f"cannot be imported: {describe(cause)}", remedies(entry)
-        ) from cause
+        raise ImportFailed(entry, f"cannot be imported: {describe(cause)}", remedies(entry)) from cause
 
 
 def register(manager: HookManager, entry: Entry, plugin: object) -> None:
@@ -59,18 +57,14 @@ def register(manager: HookManager, entry: Entry, plugin: object) -> None:
         manager.register(plugin, name=entry.name)
     except (pluggy.PluginValidationError, ValueError) as cause:
         manager.drop(entry.name, plugin)
-        raise BadHook(
-            entry, f"does not fit the hooks: {' '.join(str(cause).split())}", remedies(entry)
-        ) from cause
+        raise BadHook(entry, f"does not fit the hooks: {' '.join(str(cause).split())}", remedies(entry)) from cause
     if unknown := manager.unspecified_hooks(plugin):
         manager.drop(entry.name, plugin)
         hint = suggestion(unknown[0], manager.specified_hooks())
         raise BadHook(entry, f"implements the unknown hook {unknown[0]!r}{hint}", remedies(entry))
 
 
-def read_card(
-    manager: HookManager, entry: Entry, plugin: object, *, required: bool
-) -> Method | None:
+def read_card(manager: HookManager, entry: Entry, plugin: object, *, required: bool) -> Method | None:
     """Ask a registered plugin for its card, and check that the card fits the entry.
 
     Raises:
@@ -149,9 +143,7 @@ def resolve(entry: Entry, reference: str, extras: Extras) -> object:
     return found
 
 
-def read_commands(
-    manager: HookManager, entry: Entry, plugin: object, extras: Extras
-) -> list[click.Command]:
+def read_commands(manager: HookManager, entry: Entry, plugin: object, extras: Extras) -> list[click.Command]:
     """Ask a registered plugin for its commands; a plugin without the hook has none.
 
     Raises:
@@ -168,9 +160,7 @@ def read_commands(
         commands = implementation.function()
     except (Exception, SystemExit) as cause:
         raise called_failure(entry, "sprigs_commands()", cause, extras) from cause
-    if not isinstance(commands, (list, tuple)) or not all(
-        isinstance(command, click.Command) for command in commands
-    ):
+    if not isinstance(commands, (list, tuple)) or not all(isinstance(command, click.Command) for command in commands):
         raise BadHook(
             entry,
             f"sprigs_commands() must return a list of click.Command, it returned {commands!r}",
@@ -186,9 +176,7 @@ def read_commands(
     return list(commands)
 
 
-def called_failure(
-    entry: Entry, what: str, cause: BaseException, extras: Extras
-) -> MissingExtra | ImportFailed:
+def called_failure(entry: Entry, what: str, cause: BaseException, extras: Extras) -> MissingExtra | ImportFailed:
     """The error for an exception that came out of a plugin's code after its card was read."""
     for error in _chain(cause):
         if not isinstance(error, ModuleNotFoundError) or not error.name:

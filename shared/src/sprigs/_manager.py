@@ -36,9 +36,7 @@ class HookManager(pluggy.PluginManager):
         own = super().parse_hookimpl_opts(plugin, name)
         return own if own is not None else self._sprigs_marks.parse_hookimpl_opts(plugin, name)
 
-    def parse_hookspec_opts(
-        self, module_or_class: ModuleType | type, name: str
-    ) -> pluggy.HookspecOpts | None:
+    def parse_hookspec_opts(self, module_or_class: ModuleType | type, name: str) -> pluggy.HookspecOpts | None:
         """Read the mark of either project."""
         own = super().parse_hookspec_opts(module_or_class, name)
         if own is not None:
@@ -62,8 +60,7 @@ class HookManager(pluggy.PluginManager):
         return [
             caller.name
             for caller in self.get_hookcallers(plugin) or ()
-            if not caller.has_spec()
-            and any(i.plugin is plugin and not i.optionalhook for i in caller.get_hookimpls())
+            if not caller.has_spec() and any(i.plugin is plugin and not i.optionalhook for i in caller.get_hookimpls())
         ]
 
     def specified_hooks(self) -> list[str]:

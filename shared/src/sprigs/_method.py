@@ -75,10 +75,7 @@ class Method:
         """
         _check_text("Method.name", self.name)
         if not is_normal(self.name):
-            raise ValueError(
-                "Method.name must be lower-case letters, digits and single hyphens,"
-                f" given {self.name!r}"
-            )
+            raise ValueError(f"Method.name must be lower-case letters, digits and single hyphens, given {self.name!r}")
         _check_text("Method.title", self.title)
         if "\n" in self.title:
             raise ValueError("Method.title must be one line; put the rest into the README")
@@ -89,14 +86,11 @@ class Method:
                 _check_reference(f"Method.{name}", reference)
         object.__setattr__(self, "exports", _checked_exports(self.exports))
         object.__setattr__(self, "extras", _checked_extras(self.extras))
-        object.__setattr__(
-            self, "capabilities", _checked_words("Method.capabilities", self.capabilities)
-        )
+        object.__setattr__(self, "capabilities", _checked_words("Method.capabilities", self.capabilities))
         for word in self.capabilities:
             if not _CAPABILITY.fullmatch(word):
                 raise ValueError(
-                    "Method.capabilities are dotted lower-case words such as"
-                    f" 'codec.lossless.kv', given {word!r}"
+                    f"Method.capabilities are dotted lower-case words such as 'codec.lossless.kv', given {word!r}"
                 )
         if not isinstance(self.api, int) or isinstance(self.api, bool):
             raise TypeError(f"Method.api must be an int, given {self.api!r}")
@@ -136,10 +130,7 @@ def _checked_extras(extras: object) -> dict[str, tuple[str, ...]]:
         raise TypeError(f"Method.extras must map extras to import names, given {extras!r}")
     for extra in extras:
         _check_text("Method.extras: the name of an extra", extra)
-    return {
-        extra: _checked_words(f"Method.extras[{extra!r}]", imports)
-        for extra, imports in extras.items()
-    }
+    return {extra: _checked_words(f"Method.extras[{extra!r}]", imports) for extra, imports in extras.items()}
 
 
 def _checked_words(where: str, words: object) -> tuple[str, ...]:

@@ -109,9 +109,7 @@ class Registry:
         """
         loaded, entry = self._load(name)
         if loaded.method is None:
-            raise BadCard(
-                entry, "carries no card", f"use Registry.plugin({entry.name!r}) for this group"
-            )
+            raise BadCard(entry, "carries no card", f"use Registry.plugin({entry.name!r}) for this group")
         return loaded.method
 
     def plugin(self, name: str) -> object:
@@ -210,19 +208,14 @@ class Registry:
         blocked_by_environment = {normalise(name) for name in from_environment if name.strip()}
         for name, entry in entries.items():
             if name in self._block:
-                entry.error = Blocked(
-                    entry, "is blocked by this application", "ask its maintainers"
-                )
+                entry.error = Blocked(entry, "is blocked by this application", "ask its maintainers")
             elif name in blocked_by_environment:
-                entry.error = Blocked(
-                    entry, "is blocked by SPRIGS_BLOCK", f"take {name} out of SPRIGS_BLOCK"
-                )
+                entry.error = Blocked(entry, "is blocked by SPRIGS_BLOCK", f"take {name} out of SPRIGS_BLOCK")
             elif self.group == GROUP and name in BUILTIN_COMMANDS:
                 entry.error = DuplicateName(
                     entry,
                     f"the name is taken by the command `sprigs {name}`",
-                    f"rename the entry point of {entry.distribution}\n"
-                    f"pip uninstall {entry.distribution}",
+                    f"rename the entry point of {entry.distribution}\npip uninstall {entry.distribution}",
                 )
             if isinstance(entry.error, Blocked):
                 self.pm.set_blocked(name)

@@ -50,9 +50,7 @@ class DataFile:
                 f" the method's folder, given {self.name!r}"
             )
         if not _SHA256.fullmatch(self.sha256):
-            raise ValueError(
-                f"DataFile.sha256 must be 64 lower-case hexadecimal digits, given {self.sha256!r}"
-            )
+            raise ValueError(f"DataFile.sha256 must be 64 lower-case hexadecimal digits, given {self.sha256!r}")
         if not self.licence.strip():
             raise ValueError("DataFile.licence must say under which terms the data is given")
         if self.url is not None and not self.url.startswith(("https://", "http://", "ftp://")):
@@ -86,9 +84,7 @@ class DataFile:
         with path.open("rb") as stream:
             found = hashlib.file_digest(stream, "sha256").hexdigest()
         if found != self.sha256:
-            raise DataMismatch(
-                f"{path} has SHA-256 {found}, expected {self.sha256}: delete it and get it anew"
-            )
+            raise DataMismatch(f"{path} has SHA-256 {found}, expected {self.sha256}: delete it and get it anew")
 
     def _fetch(self, url: str) -> Path:
         try:
@@ -105,9 +101,7 @@ class DataFile:
             # pooch's word for a download with another checksum; its message gives both.
             raise DataMismatch(f"{url} is not the declared {self.name}: {cause}") from cause
         except OSError as cause:
-            raise DataUnavailable(
-                f"{url} cannot be fetched: {cause}. {self.how}".strip()
-            ) from cause
+            raise DataUnavailable(f"{url} cannot be fetched: {cause}. {self.how}".strip()) from cause
         return Path(fetched)
 
 

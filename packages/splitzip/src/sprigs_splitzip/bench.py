@@ -12,6 +12,7 @@ from typing import Any
 import click
 import numpy as np
 import numpy.typing as npt
+
 import sprigs
 from sprigs.bench import Comparison, compare
 

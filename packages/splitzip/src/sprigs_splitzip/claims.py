@@ -11,6 +11,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import numpy.typing as npt
+
 import sprigs
 from sprigs import Claim, Outcome
 

@@ -6,6 +6,7 @@ from importlib.resources import as_file, files
 
 import numpy as np
 import numpy.typing as npt
+
 from sprigs.data import DataFile
 
 from .bank import CodebookBank

@@ -23,8 +23,7 @@ def require_agreement(results: dict[str, object], baseline: str, check: Check | 
         return
     if not callable(check):
         raise TypeError(
-            f"check must be a function of the results, given {check!r}; what is not checked"
-            " is not comparable"
+            f"check must be a function of the results, given {check!r}; what is not checked is not comparable"
         )
     try:
         verdict = check(results)

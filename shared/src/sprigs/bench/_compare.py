@@ -72,9 +72,7 @@ class Comparison:
     def _ratio(self, name: str) -> Ratio:
         pairs = zip(self.seconds[name], self.seconds[self.baseline], strict=True)
         paired = [mine / base for mine, base in pairs]
-        low, high = _statistics.bootstrap(
-            len(paired), lambda drawn: median(paired[i] for i in drawn), self.seed
-        )
+        low, high = _statistics.bootstrap(len(paired), lambda drawn: median(paired[i] for i in drawn), self.seed)
         return Ratio(median(paired), low, high)
 
     def to_dict(self) -> dict[str, object]:

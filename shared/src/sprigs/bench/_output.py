@@ -32,9 +32,7 @@ def new_figure(width: float, height: float) -> tuple[Figure, Axes]:
     try:
         from matplotlib.figure import Figure
     except ModuleNotFoundError as cause:
-        raise ModuleNotFoundError(
-            "a plot needs matplotlib: pip install 'sprigs[bench]'", name=cause.name
-        ) from cause
+        raise ModuleNotFoundError("a plot needs matplotlib: pip install 'sprigs[bench]'", name=cause.name) from cause
     figure = Figure(figsize=(width, height), layout="constrained")
     return figure, figure.add_subplot()
 

@@ -85,9 +85,7 @@ class Scaling:
         low, high = self.interval
         figure, axes = _output.new_figure(5.5, 4.0)
         label = f"size^{self.exponent:.2f} ({low:.2f} .. {high:.2f})"
-        axes.loglog(
-            list(self.medians), list(self.medians.values()), "o-", color="#7a9e7e", label=label
-        )
+        axes.loglog(list(self.medians), list(self.medians.values()), "o-", color="#7a9e7e", label=label)
         axes.set_xlabel("size")
         axes.set_ylabel("median seconds a call")
         axes.legend()
@@ -133,9 +131,7 @@ def scaling(
         ValueError: there are fewer than three sizes, or an argument cannot be used.
     """
     if len(set(sizes)) != len(sizes) or len(sizes) < MIN_SIZES or min(sizes) < 1:
-        raise ValueError(
-            f"sizes must be at least {MIN_SIZES} different positive numbers, given {list(sizes)}"
-        )
+        raise ValueError(f"sizes must be at least {MIN_SIZES} different positive numbers, given {list(sizes)}")
     functions = {size: make(size) for size in sizes}
     seconds = in_turn(functions, rounds=rounds, warmup=warmup, min_time=min_time, clock=clock)
     return Scaling(

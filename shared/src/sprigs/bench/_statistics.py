@@ -16,9 +16,7 @@ def relative_spread(values: Sequence[float]) -> float:
     return (high - low) / median(values)
 
 
-def bootstrap(
-    rounds: int, statistic: Callable[[Sequence[int]], float], seed: int
-) -> tuple[float, float]:
+def bootstrap(rounds: int, statistic: Callable[[Sequence[int]], float], seed: int) -> tuple[float, float]:
     """The 95 % percentile interval of a statistic over whole rounds drawn with replacement.
 
     `statistic` is given the indices of the rounds drawn: what was measured in one round stays

@@ -118,14 +118,10 @@ class MethodCommand(click.Command):
         name = str(self.name)
         commands = registry.commands(name)
         if not commands:
-            raise click.UsageError(
-                f"{name} has no commands of its own; `sprigs info {name}` tells what it has"
-            )
+            raise click.UsageError(f"{name} has no commands of its own; `sprigs info {name}` tells what it has")
         if len(commands) == 1 and commands[0].name == name:
             return commands[0]
-        return click.Group(
-            name, commands=commands, help=registry.get(name).title, no_args_is_help=True
-        )
+        return click.Group(name, commands=commands, help=registry.get(name).title, no_args_is_help=True)
 
 
 def exit_code(error: SprigsError) -> int:

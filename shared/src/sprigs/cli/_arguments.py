@@ -15,18 +15,12 @@ if TYPE_CHECKING:
 F = TypeVar("F", bound=Callable[..., object])
 
 
-def complete_method(
-    context: click.Context, parameter: click.Parameter, incomplete: str
-) -> list[CompletionItem]:
+def complete_method(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """Names of installed methods, with their summaries, from metadata alone."""
     from click.shell_completion import CompletionItem
 
     entries = registry_of(context).methods()
-    return [
-        CompletionItem(name, help=entry.summary)
-        for name, entry in entries.items()
-        if name.startswith(incomplete)
-    ]
+    return [CompletionItem(name, help=entry.summary) for name, entry in entries.items() if name.startswith(incomplete)]
 
 
 def method_argument(function: F) -> F:
@@ -36,6 +30,4 @@ def method_argument(function: F) -> F:
 
 def json_option(function: F) -> F:
     """The option --json."""
-    return click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")(
-        function
-    )
+    return click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")(function)

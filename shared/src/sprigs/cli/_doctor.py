@@ -51,8 +51,7 @@ def command(context: click.Context, as_json: bool) -> None:
                 "cuda_problem": cuda.problem,
                 "compilers": compilers,
                 "methods": [
-                    {**entry.to_dict(), "error": error_dict(entry.error)}
-                    for entry in registry.methods().values()
+                    {**entry.to_dict(), "error": error_dict(entry.error)} for entry in registry.methods().values()
                 ],
             }
         )
@@ -80,9 +79,7 @@ def compiler_version(name: str) -> str | None:
     if found is None:
         return None
     try:
-        printed = subprocess.run(
-            [found, "--version"], capture_output=True, text=True, timeout=20, check=False
-        ).stdout
+        printed = subprocess.run([found, "--version"], capture_output=True, text=True, timeout=20, check=False).stdout
     except (OSError, subprocess.TimeoutExpired) as error:
         return f"does not answer: {describe(error)}"
     # nvcc gives its release on the fourth line, the others on the first.

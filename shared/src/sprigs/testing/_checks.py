@@ -99,8 +99,7 @@ def found_without_import(subject: Subject) -> None:
     )
     _require(
         not imported,
-        f"finding the entry imports {subject.package}: look for a .pth file or a sitecustomize"
-        " that does",
+        f"finding the entry imports {subject.package}: look for a .pth file or a sitecustomize that does",
     )
 
 
@@ -241,20 +240,16 @@ def commands(subject: Subject) -> None:
 
 def imports_are_silent(subject: Subject) -> None:
     """Every module imports, up to missing extras, and none writes to stdout."""
-    optional = {
-        name.partition(".")[0] for imports in subject.card.extras.values() for name in imports
-    }
+    optional = {name.partition(".")[0] for imports in subject.card.extras.values() for name in imports}
     for module, report in python_json(_WRITES, *subject.modules()).items():
         _require(
             not report["wrote"],
-            f"importing {module} writes {report['wrote']} bytes to stdout: move the print into a"
-            " function",
+            f"importing {module} writes {report['wrote']} bytes to stdout: move the print into a function",
         )
         missing = (report["missing"] or "").partition(".")[0]
         _require(
             report["failure"] is None or missing in optional,
-            f"{module} cannot be imported: {report['failure']}."
-            " If it needs an extra, name it in `extras` of the card",
+            f"{module} cannot be imported: {report['failure']}. If it needs an extra, name it in `extras` of the card",
         )
 
 

@@ -92,7 +92,5 @@ class Environment:
             check=False,
         )
         if check and done.returncode != 0:
-            raise AssertionError(
-                f"{' '.join(command)} exited with {done.returncode}\n{done.stdout}\n{done.stderr}"
-            )
+            raise AssertionError(f"{' '.join(command)} exited with {done.returncode}\n{done.stdout}\n{done.stderr}")
         return done

@@ -28,9 +28,7 @@ def main():
     """Load everything, run an export of each method, water with each tool."""
     diary = Diary()
     methods = sprigs.Registry()
-    tools = sprigs.Registry(
-        "greenhouse.tools", project="greenhouse", hookspecs=[hooks], require_card=False
-    )
+    tools = sprigs.Registry("greenhouse.tools", project="greenhouse", hookspecs=[hooks], require_card=False)
     for registry in (methods, tools):
         registry.pm.register(diary)
         registry.load_all()
