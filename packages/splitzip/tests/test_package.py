@@ -1,6 +1,10 @@
 """The package as a plugin, its claims, demo and commands."""
 
 import json
+import re
+import subprocess
+import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -74,6 +78,19 @@ def test_inspect_command(tmp_path):
     done = CliRunner().invoke(main, ["inspect", str(path)])
     assert done.exit_code == 1
     assert "SPLZ" in done.output
+
+
+def readme_examples():
+    text = (Path(__file__).parents[1] / "README.md").read_text(encoding="utf-8")
+    return re.findall(r"```python\n(.*?)```\n+```\n(.*?)```", text, re.DOTALL)
+
+
+def test_readme_examples_print_what_the_readme_shows():
+    examples = readme_examples()
+    assert len(examples) == 2
+    for code, output in examples:
+        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+        assert done.stdout == output
 
 
 def test_random_states_do_not_leak():

@@ -10,10 +10,10 @@ import json
 from pathlib import Path
 
 import numpy as np
-from sprigs_sprigling import reference
-from sprigs_sprigling.means import running_mean
 
 from sprigs.bench import compare
+from sprigs_sprigling import reference
+from sprigs_sprigling.means import running_mean
 
 
 def agree(results: dict[str, object]) -> None:

@@ -2,10 +2,10 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from sprigs_sprigling import running_mean
-from sprigs_sprigling.reference import running_mean as plain
 
 from sprigs.testing import checks
+from sprigs_sprigling import running_mean
+from sprigs_sprigling.reference import running_mean as plain
 
 numbers = st.floats(-1e6, 1e6)
 

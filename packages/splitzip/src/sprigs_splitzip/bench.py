@@ -36,16 +36,15 @@ class Candidate:
 def candidates(codebook: Codebook, threads: int) -> Iterator[Candidate]:
     """Yield splitzip and every installed peer, each set to `threads` threads.
 
+    zipnn, blosc2 and lz4 as called here store no checksum of the data, so splitzip stands here without one too.
     Peers get the array's bytes in the way that suits them best: with the shuffles made for 16-bit elements where they
     have one.
     """
-    codec = Codec(codebook, threads=threads)
-    yield Candidate(
-        "splitzip",
-        ("sprigs-splitzip", "numba"),
-        lambda x: codec.encode(x, dtype="bf16"),
-        lambda frame: decompress(frame, threads=threads),
-    )
+    for name, checksum in (("splitzip", True), ("splitzip, no checksum", False)):
+        codec = Codec(codebook, threads=threads, checksum=checksum)
+        yield Candidate(
+            name, ("sprigs-splitzip", "numba"), _encode(codec), lambda frame: decompress(frame, threads=threads)
+        )
     if _installed("zipnn", "safetensors"):
         yield _zipnn(threads)
     if _installed("zstandard"):
@@ -192,6 +191,10 @@ def _zipnn(threads: int) -> Candidate:
 
 def _installed(*modules: str) -> bool:
     return all(importlib.util.find_spec(module) is not None for module in modules)
+
+
+def _encode(codec: Codec) -> Callable[[Bits], Any]:
+    return lambda x: codec.encode(x, dtype="bf16")
 
 
 def _encode_into(codec: Codec, x: Bits, frame: npt.NDArray[np.uint8]) -> Callable[[], int]:

@@ -81,7 +81,7 @@ def demo(output: Path, threads: int, rounds: int) -> None:
     console.print(f"The cache tiled to {tiled.nbytes >> 20} MiB, {threads} thread(s), {rounds} rounds in turn.")
     console.print(summary_table(encoding, decoding, ratio))
     present = {candidate.name for candidate in candidates(codebook, 1)}
-    if len(present) < 6:
+    if len(present) < 7:
         console.print(
             "More peers: pip install 'sprigs-splitzip[peers]'; pip install --no-deps zipnn; pip install safetensors"
         )

@@ -29,6 +29,7 @@ from .floats import FloatFormat
 from .format import Sections
 from .reference import ESCAPE_FAULTS
 from .simd import (
+    CAN_COMPRESS,
     LANES,
     RUN_BYTES,
     SOURCE_STAMP,
@@ -37,6 +38,7 @@ from .simd import (
     encode_group,
     load_uint,
     lowest_bit,
+    store_escapes,
     store_uint,
 )
 
@@ -51,6 +53,9 @@ STREAMING_BYTES = 1 << 24
 _U64 = np.uint64
 _ZERO = np.uint64(0)
 _ONE = np.uint64(1)
+_TWO = np.uint64(2)
+_THREE = np.uint64(3)
+_FOUR = np.uint64(4)
 _SIX = np.uint64(6)
 _NOWHERE = np.uint64(1 << 32)
 
@@ -61,10 +66,11 @@ _SCRATCH_SHARE = 50
 @cache
 def _encoder(e_bits: int, m_bits: int, b: int, window: bool, streaming: bool) -> Callable[..., int]:
     itemsize = (1 + e_bits + m_bits) // 8
-    item = _U64(itemsize)
     group_bytes = _U64(LANES * itemsize)
+    item = _U64(itemsize)
     shift = _U64(m_bits)
     exponent_mask = _U64((1 << e_bits) - 1)
+    compress = CAN_COMPRESS
     stamp = SOURCE_STAMP
 
     @numba.njit(
@@ -77,6 +83,8 @@ def _encoder(e_bits: int, m_bits: int, b: int, window: bool, streaming: bool) ->
         _ = stamp  # numba caches by this file and the closure; this puts the intrinsics into the latter
         plane_bases = planes.ctypes.data
         run_table = runs.ctypes.data
+        position_base = positions.ctypes.data
+        exponent_base = exponents.ctypes.data
         n_runs = _U64(runs.size // RUN_BYTES)
         k = _ZERO
         for chunk in range(first_chunk, end_chunk):
@@ -86,12 +94,16 @@ def _encoder(e_bits: int, m_bits: int, b: int, window: bool, streaming: bool) ->
                 at = x + group * group_bytes
                 mask = encode_group(at, plane_bases, group, run_table, n_runs, e_bits, m_bits, b, window, streaming)
                 if mask != _ZERO:
-                    while mask != _ZERO:
-                        lane = lowest_bit(mask)
-                        mask &= mask - _ONE
-                        positions[k] = ((group - first_group) << _SIX) + lane
-                        exponents[k] = (load_uint(at + lane * item, itemsize) >> shift) & exponent_mask
-                        k += _ONE
+                    first = (group - first_group) << _SIX
+                    if compress:
+                        k += store_escapes(at, mask, first, position_base + k * _TWO, exponent_base + k, e_bits, m_bits)
+                    else:
+                        while mask != _ZERO:
+                            lane = lowest_bit(mask)
+                            mask &= mask - _ONE
+                            positions[k] = first + lane
+                            exponents[k] = (load_uint(at + lane * item, itemsize) >> shift) & exponent_mask
+                            k += _ONE
                     if k > limit:
                         return k
             counts[chunk] = k - before
@@ -118,8 +130,9 @@ def _decoder(e_bits: int, m_bits: int, b: int, window: bool, streaming: bool) ->
     def decode(planes, x, n_groups, first_chunk, end_chunk, log2_groups, runs, starts, positions, exponents, scratch):
         """Decode chunks [first_chunk, end_chunk) and put their escapes in place.
 
-        A group with escapes goes through `scratch` (the address of 64 elements): mending it where it belongs would
-        fetch back from memory the very lines that streaming stores have just sent there.
+        With streaming stores, what has escapes goes through `scratch` (the address of a chunk) first: mending it
+        where it belongs would fetch back from memory the very lines just sent there. Where escapes are few that is a
+        group now and then; where they are many, a whole chunk, so that no load waits for the stores just before it.
         """
         _ = stamp  # numba caches by this file and the closure; this puts the intrinsics into the latter
         plane_bases = planes.ctypes.data
@@ -127,26 +140,43 @@ def _decoder(e_bits: int, m_bits: int, b: int, window: bool, streaming: bool) ->
         n_runs = _U64(runs.size // RUN_BYTES)
         for chunk in range(first_chunk, end_chunk):
             first_group = chunk << log2_groups
-            k = load_uint(starts + chunk * _U64(4), 4)
-            end_escape = load_uint(starts + chunk * _U64(4) + _U64(4), 4)
-            position = load_uint(positions + k * _U64(2), 2) if k < end_escape else _NOWHERE
-            for group in range(first_group, min(first_group + (_ONE << log2_groups), n_groups)):
-                at = x + group * group_bytes
-                end_position = (group - first_group + _ONE) << _SIX
-                if position >= end_position:
-                    decode_group(plane_bases, group, at, run_table, n_runs, e_bits, m_bits, b, window, streaming)
-                    continue
-                decode_group(plane_bases, group, scratch, run_table, n_runs, e_bits, m_bits, b, window, False)
-                while position < end_position:
-                    mended = scratch + (position & _U64(LANES - 1)) * item
+            end_group = min(first_group + (_ONE << log2_groups), n_groups)
+            chunk_at = x + first_group * group_bytes
+            k = load_uint(starts + chunk * _FOUR, 4)
+            end_escape = load_uint(starts + chunk * _FOUR + _FOUR, 4)
+            position = load_uint(positions + k * _TWO, 2) if k < end_escape else _NOWHERE
+            if streaming and (end_escape - k) << _THREE < end_group - first_group:
+                for group in range(first_group, end_group):
+                    at = x + group * group_bytes
+                    end_position = (group - first_group + _ONE) << _SIX
+                    if position >= end_position:
+                        decode_group(plane_bases, group, at, run_table, n_runs, e_bits, m_bits, b, window, True)
+                        continue
+                    decode_group(plane_bases, group, scratch, run_table, n_runs, e_bits, m_bits, b, window, False)
+                    while position < end_position:
+                        mended = scratch + (position & _U64(LANES - 1)) * item
+                        value = (load_uint(mended, itemsize) & keep) | (load_uint(exponents + k, 1) << shift)
+                        store_uint(mended, value, itemsize)
+                        k += _ONE
+                        position = load_uint(positions + k * _TWO, 2) if k < end_escape else _NOWHERE
+                    copy_group(scratch, at, itemsize, True)
+            else:
+                target = scratch if streaming else chunk_at
+                for group in range(first_group, end_group):
+                    at = target + (group - first_group) * group_bytes
+                    decode_group(plane_bases, group, at, run_table, n_runs, e_bits, m_bits, b, window, False)
+                end_position = (end_group - first_group) << _SIX
+                while k < end_escape and load_uint(positions + k * _TWO, 2) < end_position:
+                    mended = target + load_uint(positions + k * _TWO, 2) * item
                     value = (load_uint(mended, itemsize) & keep) | (load_uint(exponents + k, 1) << shift)
                     store_uint(mended, value, itemsize)
                     k += _ONE
-                    position = load_uint(positions + k * _U64(2), 2) if k < end_escape else _NOWHERE
-                copy_group(scratch, at, itemsize, streaming)
+                if streaming:
+                    for group in range(end_group - first_group):
+                        copy_group(scratch + group * group_bytes, chunk_at + group * group_bytes, itemsize, True)
             # What is left lies in the tail of fewer than 64 elements, which is in its place already.
             for rest in range(k, end_escape):
-                mended = x + first_group * group_bytes + load_uint(positions + rest * _U64(2), 2) * item
+                mended = chunk_at + load_uint(positions + rest * _TWO, 2) * item
                 value = (load_uint(mended, itemsize) & keep) | (load_uint(exponents + rest, 1) << shift)
                 store_uint(mended, value, itemsize)
 
@@ -156,17 +186,17 @@ def _decoder(e_bits: int, m_bits: int, b: int, window: bool, streaming: bool) ->
 @numba.njit("int64(uint64, uint64, uint64, uint64, uint64, uint64, uint64, uint64)", nogil=True, cache=True)
 def _find_fault(starts, positions, exponents, n_chunks, n, chunk_log2, n_escapes, n_exponents):
     """Return 0 if the escape sections are sound, else which of them is not (1 starts, 2 positions, 3 exponents)."""
-    if load_uint(starts, 4) != _ZERO or load_uint(starts + _U64(4) * n_chunks, 4) != n_escapes:
+    if load_uint(starts, 4) != _ZERO or load_uint(starts + _FOUR * n_chunks, 4) != n_escapes:
         return 1
     for chunk in range(n_chunks):
-        first = load_uint(starts + _U64(4) * chunk, 4)
-        end = load_uint(starts + _U64(4) * chunk + _U64(4), 4)
+        first = load_uint(starts + _FOUR * chunk, 4)
+        end = load_uint(starts + _FOUR * chunk + _FOUR, 4)
         if end < first or end > n_escapes:
             return 1
         bound = min(n - (chunk << chunk_log2), _ONE << chunk_log2)
         lowest = _ZERO
         for k in range(first, end):
-            position = load_uint(positions + _U64(2) * k, 2)
+            position = load_uint(positions + _TWO * k, 2)
             if position < lowest or position >= bound:
                 return 2
             lowest = position + _ONE
@@ -181,7 +211,8 @@ def encode(
 ) -> int | None:
     """As `reference.encode`, on up to `threads` threads."""
     form = codebook.format
-    streaming = bits.nbytes >= STREAMING_BYTES and payload.ctypes.data % 16 == 0
+    # FP32 writes three planes of up to 128 bytes a group, more than the write-combining buffers hold: 8x slower.
+    streaming = bits.nbytes >= STREAMING_BYTES and form.itemsize <= 2 and payload.ctypes.data % 16 == 0
     kernel = _encoder(form.exponent_bits, form.mantissa_bits, codebook.code_bits, codebook.is_window, streaming)
     runs = _run_table(codebook)
     planes = _plane_addresses(payload.ctypes.data, layout)
@@ -240,7 +271,7 @@ def decode(
         _decode_tail(kernel, payload, codebook, runs, layout, out[n_groups * LANES :], n_groups)
 
     def decode_range(task: int, first: int, end: int) -> None:
-        group = scratch.array(f"group {task}", LANES, np.uint32)
+        chunk = scratch.array(f"chunk {task}", 1 << chunk_log2, np.uint32)
         kernel(
             planes,
             out.ctypes.data,
@@ -252,7 +283,7 @@ def decode(
             base + layout.starts,
             base + layout.positions,
             base + layout.exponents(n_escapes),
-            group.ctypes.data,
+            chunk.ctypes.data,
         )
 
     _in_ranges(decode_range, layout.n_chunks, chunk_log2, threads)

@@ -15,7 +15,8 @@ import zlib
 from pathlib import Path
 from typing import Any
 
-from llvmlite import ir
+import numba
+from llvmlite import binding, ir
 from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
@@ -26,10 +27,14 @@ SOURCE_STAMP = zlib.crc32(Path(__file__).read_bytes())
 """Changes whenever this file does, for the key under which compiled kernels are cached."""
 
 LANES = 64
+
+CAN_COMPRESS = bool(binding.get_host_cpu_features().get("avx512vbmi2", False)) and not numba.config.CPU_NAME
+"""Whether the machine has an instruction for `store_escapes`; without one a loop over the escapes is faster."""
+
 RUN_BYTES = 3
 """A run in the table given to the kernels: first exponent, length, first code."""
 
-_I1, _I8, _I16, _I32, _I64 = (ir.IntType(width) for width in (1, 8, 16, 32, 64))
+_I8, _I16, _I32, _I64 = (ir.IntType(width) for width in (8, 16, 32, 64))
 _U64 = types.uint64
 
 
@@ -143,6 +148,15 @@ def _run(builder: ir.IRBuilder, runs: ir.Value, index: ir.Value) -> list[ir.Valu
     return [_splat(builder, _load(builder, _add(builder, at, k), _I8)) for k in range(RUN_BYTES)]
 
 
+def _exponents_of(builder: ir.IRBuilder, v: ir.Value, e_bits: int, m_bits: int) -> ir.Value:
+    """Return the exponents of 64 elements as 8-bit lanes."""
+    exponents = builder.lshr(v, _constant(v.type, m_bits))
+    narrow = v.type.element.width == 8
+    if e_bits < 8 or narrow:
+        exponents = builder.and_(exponents, _constant(v.type, (1 << e_bits) - 1))
+    return exponents if narrow else builder.trunc(exponents, _vector(8))
+
+
 def _codes(
     builder: ir.IRBuilder, exponents: ir.Value, runs: ir.Value, n_runs: ir.Value, window: bool, code_bits: int
 ) -> tuple[ir.Value, ir.Value]:
@@ -154,17 +168,18 @@ def _codes(
         found = builder.icmp_unsigned("<", code, _constant(byte, 1 << code_bits))
         return builder.select(found, code, _constant(byte, 0)), found
     code_at = cgutils.alloca_once_value(builder, _constant(byte, 0))
-    found_at = cgutils.alloca_once_value(builder, _constant(_vector(1), 0))
+    # Bytes of all ones or all zeros: a vector of single bits in memory would be taken apart and put together again.
+    found_at = cgutils.alloca_once_value(builder, _constant(byte, 0))
     builder.store(_constant(byte, 0), code_at)
-    builder.store(_constant(_vector(1), 0), found_at)
+    builder.store(_constant(byte, 0), found_at)
     with cgutils.for_range(builder, n_runs) as loop:
         first, length, first_code = _run(builder, runs, loop.index)
         rank = builder.sub(exponents, first)
         inside = builder.icmp_unsigned("<", rank, length)
         code = builder.select(inside, builder.add(rank, first_code), builder.load(code_at))
         builder.store(code, code_at)
-        builder.store(builder.or_(inside, builder.load(found_at)), found_at)
-    return builder.load(code_at), builder.load(found_at)
+        builder.store(builder.or_(builder.sext(inside, byte), builder.load(found_at)), found_at)
+    return builder.load(code_at), builder.icmp_signed("<", builder.load(found_at), _constant(byte, 0))
 
 
 def _exponents(builder: ir.IRBuilder, codes: ir.Value, runs: ir.Value, n_runs: ir.Value, window: bool) -> ir.Value:
@@ -202,11 +217,7 @@ def encode_group(
         x_at, planes_at, group_index, runs_at, run_count = args[:5]
         word = _vector(1 + e_bits + m_bits)
         v = _load(builder, x_at, word)
-        exponents = builder.lshr(v, _constant(word, m_bits))
-        if e_bits < 8 or word.element.width == 8:
-            exponents = builder.and_(exponents, _constant(word, (1 << e_bits) - 1))
-        if word.element.width > 8:
-            exponents = builder.trunc(exponents, _vector(8))
+        exponents = _exponents_of(builder, v, e_bits, m_bits)
         codes, found = _codes(builder, exponents, runs_at, run_count, is_window, b)
         n_code_planes = _write_field(builder, codes, b, planes_at, 0, group_index, streaming)
         sign = builder.and_(builder.lshr(v, _constant(word, e_bits)), _constant(word, 1 << m_bits))
@@ -260,12 +271,43 @@ def copy_group(context: Any, source: Any, target: Any, itemsize: Any, nontempora
     return types.void(_U64, _U64, itemsize, nontemporal), generate
 
 
+@intrinsic(prefer_literal=True)
+def store_escapes(
+    context: Any, x: Any, mask: Any, first: Any, positions: Any, exponents: Any, exponent_bits: Any, mantissa_bits: Any
+) -> Any:
+    """Store position (u16, counted from `first`) and exponent (u8) of each masked lane; return how many there are.
+
+    Whole vectors are stored, so both targets must have room for 64 entries.
+    """
+    e_bits, m_bits = exponent_bits.literal_value, mantissa_bits.literal_value
+    signature = _U64(_U64, _U64, _U64, _U64, _U64, exponent_bits, mantissa_bits)
+
+    def generate(_context: Any, builder: ir.IRBuilder, _signature: Any, args: Any) -> ir.Value:
+        x_at, mask_bits, first_position, positions_at, exponents_at = args[:5]
+        bytes_, flags = _vector(8), _vector(1)
+        compress = cgutils.get_or_insert_function(
+            builder.module,
+            ir.FunctionType(bytes_, [bytes_, flags, bytes_]),
+            f"llvm.experimental.vector.compress.v{LANES}i8",
+        )
+        escaped = builder.bitcast(mask_bits, flags)
+        undefined = ir.Constant(bytes_, ir.Undefined)
+        lanes = builder.call(compress, [ir.Constant(bytes_, list(range(LANES))), escaped, undefined])
+        offset = _splat(builder, builder.trunc(first_position, _I16))
+        _store(builder, builder.add(builder.zext(lanes, _vector(16)), offset), positions_at, False)
+        values = _exponents_of(builder, _load(builder, x_at, _vector(1 + e_bits + m_bits)), e_bits, m_bits)
+        _store(builder, builder.call(compress, [values, escaped, undefined]), exponents_at, False)
+        return builder.ctpop(mask_bits)
+
+    return signature, generate
+
+
 @intrinsic
 def lowest_bit(context: Any, mask: Any) -> Any:
     """Index of the lowest set bit of a non-zero mask."""
 
     def generate(_context: Any, builder: ir.IRBuilder, _signature: Any, args: Any) -> ir.Value:
-        return builder.cttz(args[0], ir.Constant(_I1, 1))
+        return builder.cttz(args[0], ir.Constant(ir.IntType(1), 1))
 
     return _U64(_U64), generate
 
