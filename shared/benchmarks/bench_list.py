@@ -6,6 +6,7 @@ python benchmarks/bench_list.py [-o benchmarks/results/list.json]
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import subprocess
 import sys
@@ -64,8 +65,14 @@ def main() -> None:
     bare = result.medians["python -c pass"]
     for name, seconds in result.medians.items():
         console.print(f"{name}: {seconds - bare:+.3f} s", highlight=False)
+    rows = [
+        [name, f"{1e3 * seconds:.0f}", "" if name == "python -c pass" else f"{1e3 * (seconds - bare):.0f}"]
+        for name, seconds in result.medians.items()
+    ]
     if options.output is not None:
-        result.save(options.output)
+        options.output.parent.mkdir(parents=True, exist_ok=True)
+        data = {"table": {"columns": ["command", "ms", "more than a bare interpreter, ms"], "rows": rows}}
+        options.output.write_text(json.dumps({**data, **result.to_dict()}, indent=1) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

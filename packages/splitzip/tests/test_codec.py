@@ -1,5 +1,9 @@
 """Encoding and decoding: lossless on anything, the same bytes from every backend and thread count."""
 
+import os
+import platform
+import subprocess
+import sys
 import threading
 
 import ml_dtypes
@@ -399,3 +403,20 @@ def test_reference_frames_of_all_patterns(backend):
     forced = Codec(WINDOW, backend=backend, min_gain=-np.inf).encode(x, dtype="bf16")
     assert forced.nbytes == 282_800
     assert xxhash.xxh3_64_intdigest(forced.buffer) == 0xD11C61553BFE9030
+
+
+@numba_needed
+@pytest.mark.slow
+@pytest.mark.parametrize("cpu", ["generic", pytest.param("haswell", marks=pytest.mark.skipif(
+    platform.machine() not in ("x86_64", "AMD64"), reason="an x86 processor"))])  # fmt: skip
+def test_the_code_for_other_processors(cpu, request):
+    """LLVM lowers the vectors to whatever there is; have it lower them for processors with less."""
+    chosen = "every_pattern or tails or streaming or threads_change"
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-c", str(request.config.inipath), "-q", "-k", chosen, __file__],
+        env={**os.environ, "NUMBA_CPU_NAME": cpu},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout[-3000:]

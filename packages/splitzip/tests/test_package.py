@@ -16,6 +16,9 @@ from sprigs_splitzip import Codebook, CodebookBank, Codec, compress
 from sprigs_splitzip.cli import main
 from sprigs_splitzip.samples import shipped_bank, shipped_cache
 
+# blosc2 imports torch where it finds it, and torch warns of its own plans.
+pytestmark = pytest.mark.filterwarnings("ignore:.*torch.jit.script:DeprecationWarning")
+
 
 @pytest.mark.parametrize(("name", "check"), checks("splitzip"))
 def test_contract(name, check):
@@ -45,7 +48,6 @@ def test_fast_claims():
     assert results["gpu-rate"].outcome.holds is None
 
 
-@pytest.mark.filterwarnings("ignore:.*torch.jit.script:DeprecationWarning")  # a peer imports torch, torch itself
 def test_demo(tmp_path):
     demo = sprigs.registry().resolve("splitzip", sprigs.get("splitzip").demo)
     picture = tmp_path / "out" / "demo.png"
@@ -54,6 +56,18 @@ def test_demo(tmp_path):
     assert picture.read_bytes().startswith(b"\x89PNG")
     for text in ("Bit-exact", "Ratio by layer", "Speed", "Does it pay", "send raw"):
         assert text in done.output
+
+
+def test_demo_without_the_extras_names_them(tmp_path, monkeypatch):
+    monkeypatch.setattr("sprigs_splitzip.demo.has_numba", lambda: False)
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    monkeypatch.setattr("sprigs_splitzip.demo.candidates", lambda codebook, threads: iter(()))
+    demo = sprigs.registry().resolve("splitzip", sprigs.get("splitzip").demo)
+    done = CliRunner().invoke(demo, ["-o", str(tmp_path / "demo.png"), "--rounds", "3"], catch_exceptions=False)
+    assert done.exit_code == 0, done.output
+    for extra in ("fast", "peers", "plot"):
+        assert f"sprigs-splitzip[{extra}]" in done.output
 
 
 def test_calibrate_command(tmp_path):

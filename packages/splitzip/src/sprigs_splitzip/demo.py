@@ -50,7 +50,7 @@ def demo(output: Path, threads: int, rounds: int) -> None:
     from rich.console import Console
 
     began = time.perf_counter()
-    console = Console(width=None if Console().is_terminal else 110)
+    console = Console(width=None if Console().is_terminal else 110, markup=False, highlight=False)
     cache = shipped_cache()
     banks = {bits: shipped_bank(bits) for bits in (4, 3)}
 
