@@ -75,7 +75,7 @@ def test_its_readme_shows_what_really_comes_out(package, fresh_environment):
 
 def test_the_workspace_of_the_root_would_take_it_in():
     root = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
-    assert "packages/*" in root["tool"]["hatch"]["workspace"]["members"]
+    assert "packages/*" in root["tool"]["hatch"]["envs"]["default"]["workspace"]["members"]
     assert "project" not in root, "the root is not itself a package"
 
 

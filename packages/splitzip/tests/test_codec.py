@@ -394,6 +394,9 @@ def test_bad_arguments(make):
 def test_frame_limit():
     with pytest.raises(LimitError):
         compress(np.zeros(3, np.float32), frame_elems=2**31)
+    huge = np.empty(2**31, np.uint8)  # never touched, so never really allocated
+    with pytest.raises(LimitError, match="encode_frames"):
+        Codec(None).encode(huge, dtype="e5m2")
 
 
 def test_reference_frames_of_all_patterns(backend):

@@ -15,11 +15,12 @@ from .arrays import BitView, Like, allocate, as_bits, bits_of_output, finish
 from .backends import BackendName, select, thread_count
 from .bank import CodebookBank, EscapeMonitor, Key
 from .codebook import CodeBits, Codebook
-from .errors import BufferTooSmall, ChecksumError, FormatError, SplitZipError
+from .errors import BufferTooSmall, ChecksumError, FormatError, LimitError, SplitZipError
 from .floats import FloatFormat
 from .format import (
     DEFAULT_CHUNK_LOG2,
     DICT,
+    MAX_FRAME_ELEMENTS,
     RAW,
     FrameInfo,
     StreamInfo,
@@ -187,7 +188,7 @@ class Codec:
 
         Memory beyond the array is that of one frame.
         """
-        view = self._checked(x, dtype, tag)
+        view = self._checked(x, dtype, tag, one_frame=False)
         for index, (first, n) in enumerate(frame_ranges(view.bits.size, frame_elems)):
             bound = self._payload_bound(n * view.format.itemsize, n, view.format, key)
             out = _aligned(header_size(len(view.shape)) + bound)
@@ -214,9 +215,11 @@ class Codec:
         _decode_payload(info, data[info.header_size :], target, verify, self.threads, self.backend)
         return info
 
-    def _checked(self, x: object, dtype: object, tag: int) -> BitView:
+    def _checked(self, x: object, dtype: object, tag: int, *, one_frame: bool = True) -> BitView:
         view = as_bits(x, dtype)
         check_shape(view.shape, tag)
+        if one_frame and view.bits.size > MAX_FRAME_ELEMENTS:
+            raise LimitError(f"{view.bits.size} elements do not fit one frame; use encode_frames or compress")
         return view
 
     def _codebook_for(self, form: FloatFormat, key: Key | None) -> Codebook | None:
