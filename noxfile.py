@@ -26,6 +26,9 @@ CONSTRAINTS = TOOLS / "constraints.txt"
 METHODS = {path.parent.name: path.parent for path in sorted(ROOT.glob("packages/*/pyproject.toml"))}
 ENV = {"PIP_CONSTRAINT": str(CONSTRAINTS), "PIP_NO_COMPILE": "1", "PIP_DISABLE_PIP_VERSION_CHECK": "1"}
 
+# Compiles CUDA C without a GPU.
+NVRTC = ("cuda-core", "cuda-bindings", "nvidia-cuda-nvrtc", "nvidia-nvjitlink", "nvidia-cuda-nvdisasm")
+
 each_method = nox.parametrize("package", [nox.param(name, id=name) for name in METHODS])
 each_distribution = nox.parametrize("package", [nox.param(name, id=name) for name in ("sprigs", *METHODS)])
 each_suite = nox.parametrize("package", [nox.param(name, id=name) for name in ("sprigs", "tools", *METHODS)])
@@ -64,7 +67,7 @@ def tests(session: nox.Session, package: str) -> None:
         session.install("hypothesis", "-e", f"{HUB}[bench,testing,data]", env=ENV)
     elif package == "tools":
         folder = TOOLS
-        session.install("ruff", "mypy", "build", "twine", "nox", "-e", f"{HUB}[testing]", env=ENV)
+        session.install("ruff", "mypy", "build", "twine", "nox", *NVRTC, "-e", f"{HUB}[testing]", env=ENV)
     else:
         folder = METHODS[package]
         _install_method(session, package, "tests")
@@ -126,6 +129,13 @@ def build(session: nox.Session, package: str) -> None:
     with session.chdir(elsewhere):
         command = ["list"] if package == "sprigs" else ["demo", package]
         session.run(python.with_name("sprigs"), *command, external=True)
+
+
+@nox.session
+def kernels(session: nox.Session) -> None:
+    """Compile every CUDA kernel for every architecture, without a GPU; arguments go to `tools/kernels.py`."""
+    session.install(*NVRTC, "-e", str(HUB), env=ENV)
+    session.run("python", TOOLS / "kernels.py", *session.posargs)
 
 
 @nox.session

@@ -1,7 +1,7 @@
 """Discover, load and check the methods installed beside an application, one at a time.
 
-Importing this package imports neither click nor rich nor NumPy; `sprigs.bench`, `sprigs.data` and
-`sprigs.testing` are imported when they are first named.
+Importing this package imports neither click nor rich nor NumPy; `sprigs.bench`, `sprigs.data`, `sprigs.kernels`
+and `sprigs.testing` are imported when they are first named.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from sprigs._registry import Registry, get, load, methods, registry
 if TYPE_CHECKING:
     from types import ModuleType
 
-    from sprigs import bench, data, testing
+    from sprigs import bench, data, kernels, testing
 
 __all__ = [
     "API_VERSION",
@@ -65,6 +65,7 @@ __all__ = [
     "get",
     "hookimpl",
     "hookspec",
+    "kernels",
     "load",
     "methods",
     "registry",
@@ -72,7 +73,7 @@ __all__ = [
     "testing",
 ]
 
-_SUBMODULES = frozenset({"bench", "data", "testing"})
+_SUBMODULES = frozenset({"bench", "data", "kernels", "testing"})
 
 
 def __getattr__(name: str) -> ModuleType:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Literal
@@ -18,7 +19,7 @@ import numpy.typing as npt
 from .errors import DeviceUnavailable, LayoutMismatch, SplitZipError, UnsupportedDtype
 from .floats import OPAQUE, FloatFormat, float_format
 
-Like = Literal["numpy", "torch", "jax"]
+Like = Literal["numpy", "torch", "jax", "cupy"]
 Bits = npt.NDArray[np.unsignedinteger[Any]]
 
 if sys.byteorder != "little":  # pragma: no cover
@@ -57,7 +58,7 @@ def as_bits(x: object, dtype: object = None) -> BitView:
         x = np.frombuffer(x, np.uint8)
     array, own = _numpy_view(x)
     if own is None:
-        own = _format_of_bits(array, declared)
+        own = format_of_bits(array.dtype, array.dtype.itemsize, declared)
     elif declared is not None and declared != own:
         raise UnsupportedDtype(f"the array is {own.name} but dtype={declared.name!r} was given")
     contiguous = np.ascontiguousarray(array).reshape(-1)
@@ -67,23 +68,69 @@ def as_bits(x: object, dtype: object = None) -> BitView:
 def allocate(form: FloatFormat, shape: Sequence[int], like: Like) -> tuple[Any, Bits]:
     """Make an uninitialised array of `like`'s kind; return it (JAX: its NumPy source) and its flat bits."""
     if like == "torch":
-        torch = _import("torch")
+        torch = import_library("torch")
         if form is OPAQUE:
             tensor = torch.empty(tuple(shape), dtype=torch.uint8)
         else:
             tensor = torch.empty(tuple(shape), dtype=getattr(torch, form.dtype_name))
         return tensor, _torch_bits(tensor).reshape(-1).view(form.bits_dtype)
     if like not in ("numpy", "jax"):
-        raise SplitZipError(f'like is "numpy", "torch" or "jax"; got {like!r}')
+        raise SplitZipError(f'like is "numpy", "torch", "jax" or "cupy"; got {like!r}')
     if like == "jax":
-        _import("jax")
+        import_library("jax")
     bits = np.empty(math.prod(shape), form.bits_dtype)
     return bits.view(form.dtype).reshape(tuple(shape)), bits
 
 
 def finish(array: Any, like: Like) -> Any:
     """Turn what `allocate` made into what the caller asked for."""
-    return _import("jax").numpy.asarray(array) if like == "jax" else array
+    return import_library("jax").numpy.asarray(array) if like == "jax" else array
+
+
+def is_on_device(x: object) -> bool:
+    """Whether `x` lives on a CUDA device, and so is the business of `cuda`, not of this module."""
+    if _is_torch(x):
+        return bool(x.device.type == "cuda")  # type: ignore[attr-defined]
+    return hasattr(x, "__cuda_array_interface__")
+
+
+def current_stream(x: object) -> AbstractContextManager[None]:
+    """As `cuda.current_stream`; the host has none."""
+    return nullcontext()
+
+
+def empty_bytes(n: int) -> npt.NDArray[np.uint8]:
+    """Make an uninitialised buffer that begins on a cache line."""
+    buffer = np.empty(n + 63, np.uint8)
+    start = -buffer.ctypes.data % 64
+    return buffer[start : start + n]
+
+
+def buffer_of(x: Any) -> npt.NDArray[np.uint8]:
+    """View a contiguous bytes-like object as a flat array.
+
+    Raises:
+        SplitZipError: It is none.
+    """
+    try:
+        return np.frombuffer(memoryview(x).cast("B"), np.uint8)
+    except (TypeError, ValueError) as error:
+        raise SplitZipError(f"expected a contiguous bytes-like object; got {type(x).__name__}: {error}") from error
+
+
+def is_writable(buffer: npt.NDArray[np.uint8]) -> bool:
+    """Whether `buffer_of`'s result may be written to."""
+    return bool(buffer.flags.writeable)
+
+
+def put(target: npt.NDArray[np.uint8], data: bytes) -> None:
+    """Copy bytes from the host."""
+    target[:] = np.frombuffer(data, np.uint8)
+
+
+def to_host(data: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8]:
+    """As `cuda.to_host`; it is there already."""
+    return data
 
 
 def bits_of_output(out: object, form: FloatFormat, shape: tuple[int, ...]) -> Bits:
@@ -113,11 +160,11 @@ def bits_of_output(out: object, form: FloatFormat, shape: tuple[int, ...]) -> Bi
 def _numpy_view(x: Any) -> tuple[npt.NDArray[Any], FloatFormat | None]:
     """Return a NumPy view of `x` and its format, None where the array holds integers."""
     if _is_torch(x):
-        return _torch_bits(x), _format_or_integer(x.dtype)
+        return _torch_bits(x), format_or_integer(x.dtype)
     if _is_jax(x) and any(d.platform != "cpu" for d in x.devices()):
         raise DeviceUnavailable("this JAX array lives on an accelerator; move it to the host with jax.device_get first")
     if hasattr(x, "__cuda_array_interface__"):
-        raise DeviceUnavailable("this array lives on a CUDA device; copy it to the host first")
+        raise DeviceUnavailable("this array lives on a CUDA device; only Codec.encode, decompress and decode take such")
     if isinstance(x, np.ndarray):
         array = x
     elif hasattr(x, "__array__"):
@@ -128,27 +175,31 @@ def _numpy_view(x: Any) -> tuple[npt.NDArray[Any], FloatFormat | None]:
         raise UnsupportedDtype(
             f"expected a NumPy, torch or JAX array; got {type(x).__name__} (for bytes pass dtype='opaque')"
         )
-    return array, _format_or_integer(array.dtype)
+    return array, format_or_integer(array.dtype)
 
 
 @lru_cache(maxsize=64)
-def _format_or_integer(dtype: Any) -> FloatFormat | None:
+def format_or_integer(dtype: Any) -> FloatFormat | None:
+    """Return the format of a dtype, None for integers, which may be the bits of anything."""
     name = str(dtype).removeprefix("torch.")
     if name in ("uint8", "int8", "uint16", "int16", "uint32", "int32"):
         return None
     return float_format(dtype)
 
 
-def _format_of_bits(array: npt.NDArray[Any], declared: FloatFormat | None) -> FloatFormat:
+def format_of_bits(dtype: object, itemsize: int, declared: FloatFormat | None) -> FloatFormat:
+    """Return the format that integers of this dtype are declared to be the bits of.
+
+    Raises:
+        UnsupportedDtype: Nothing was declared, or a format of another size.
+    """
     if declared is None:
         raise UnsupportedDtype(
-            f"{array.dtype} holds integers; if these are the bits of floats, say which: "
+            f"{dtype} holds integers; if these are the bits of floats, say which: "
             'dtype="bf16", "fp16", "fp32", "e5m2" or "e4m3fn"; for arbitrary bytes pass dtype="opaque"'
         )
-    if array.dtype.itemsize != declared.itemsize:
-        raise UnsupportedDtype(
-            f"{declared.name} elements have {declared.itemsize} bytes, but the array is {array.dtype}"
-        )
+    if itemsize != declared.itemsize:
+        raise UnsupportedDtype(f"{declared.name} elements have {declared.itemsize} bytes, but the array is {dtype}")
     return declared
 
 
@@ -177,7 +228,8 @@ def _torch_bits(tensor: Any) -> npt.NDArray[Any]:
     return array.view(f"u{size}")
 
 
-def _import(name: str) -> Any:
+def import_library(name: str) -> Any:
+    """Import torch or JAX, or say how to install it."""
     try:
         return __import__(name)
     except ModuleNotFoundError as error:

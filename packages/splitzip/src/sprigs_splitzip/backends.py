@@ -17,7 +17,6 @@ from . import reference
 from .arrays import Bits
 from .codebook import Codebook
 from .errors import DeviceUnavailable, SplitZipError
-from .floats import FloatFormat
 from .format import Sections
 
 BackendName = Literal["auto", "numpy", "numba", "cuda"]
@@ -30,33 +29,69 @@ MAX_AUTO_THREADS = 8
 """Memory bandwidth is spent by then; more threads only get in each other's way."""
 
 
+Encode = Callable[[Bits, Codebook, Sections, int, Bytes, int, int], int | None]
+Decode = Callable[[Bytes, Codebook, Sections, int, int, Bits, int], None]
+
+
 @dataclass(frozen=True)
 class Backend:
-    """The three operations on a payload; see `reference` for their contracts."""
+    """Encode a payload, padding included; check its escape sections and decode it. See `reference`."""
 
     name: str
-    encode: Callable[[Bits, Codebook, Sections, int, Bytes, int, int], int | None]
-    decode: Callable[[Bytes, Codebook, Sections, int, int, Bits, int], None]
-    check_escapes: Callable[[Bytes, FloatFormat, Sections, int, int, int], None]
+    encode: Encode
+    decode: Decode
 
 
-NUMPY = Backend(
-    "numpy",
-    lambda bits, codebook, layout, chunk_log2, payload, limit, _threads: reference.encode(
-        bits, codebook, layout, chunk_log2, payload, limit
-    ),
-    lambda payload, codebook, layout, chunk_log2, n_escapes, out, _threads: reference.decode(
-        payload, codebook, layout, chunk_log2, n_escapes, out
-    ),
-    reference.check_escapes,
-)
+def _numpy_encode(
+    bits: Bits, codebook: Codebook, layout: Sections, chunk_log2: int, payload: Bytes, limit: int, _threads: int
+) -> int | None:
+    return reference.encode(bits, codebook, layout, chunk_log2, payload, limit)
+
+
+def _numpy_decode(
+    payload: Bytes, codebook: Codebook, layout: Sections, chunk_log2: int, n_escapes: int, out: Bits, _threads: int
+) -> None:
+    n = int(out.size)
+    reference.check_escapes(payload, codebook.format, layout, chunk_log2, n, n_escapes)
+    reference.decode(payload, codebook, layout, chunk_log2, n_escapes, out)
+
+
+def _padded(encode: Encode) -> Encode:
+    """Make an encoder clear the bytes between the sections too."""
+
+    def encode_and_pad(
+        bits: Bits, codebook: Codebook, layout: Sections, chunk_log2: int, payload: Bytes, limit: int, threads: int
+    ) -> int | None:
+        n_escapes = encode(bits, codebook, layout, chunk_log2, payload, limit, threads)
+        if n_escapes is not None:
+            layout.zero_padding(payload, int(bits.size), n_escapes)
+        return n_escapes
+
+    return encode_and_pad
+
+
+NUMPY = Backend("numpy", _padded(_numpy_encode), _numpy_decode)
 
 
 @lru_cache(maxsize=1)
 def _numba() -> Backend:
     from . import fast
 
-    return Backend("numba", fast.encode, fast.decode, fast.check_escapes)
+    def decode(
+        payload: Bytes, codebook: Codebook, layout: Sections, chunk_log2: int, n_escapes: int, out: Bits, threads: int
+    ) -> None:
+        n = int(out.size)
+        fast.check_escapes(payload, codebook.format, layout, chunk_log2, n, n_escapes)
+        fast.decode(payload, codebook, layout, chunk_log2, n_escapes, out, threads)
+
+    return Backend("numba", _padded(fast.encode), decode)
+
+
+@lru_cache(maxsize=1)
+def _cuda() -> Backend:
+    from . import cuda
+
+    return Backend("cuda", cuda.encode, cuda.decode)
 
 
 def has_numba() -> bool:
@@ -64,25 +99,40 @@ def has_numba() -> bool:
     return "numba" in sys.modules or importlib.util.find_spec("numba") is not None
 
 
-def select(name: BackendName, nbytes: int) -> Backend:
-    """Return the backend called `name`, or for `"auto"` the fastest one sensible for `nbytes` of raw data.
+def check_name(name: object) -> None:
+    """Refuse a `backend=` that there is not.
 
     Raises:
-        DeviceUnavailable: If what it needs is not installed.
+        SplitZipError: Another name.
+        DeviceUnavailable: numba is named and not installed.
     """
-    if name == "auto":
-        if not has_numba() or (nbytes < SMALL_BYTES and _numba.cache_info().currsize == 0):
-            return NUMPY
-        return _numba()
-    if name == "numpy":
-        return NUMPY
-    if name == "numba":
-        if not has_numba():
-            raise DeviceUnavailable("backend='numba' needs numba: pip install 'sprigs-splitzip[fast]'")
-        return _numba()
+    if name not in ("auto", "numpy", "numba", "cuda"):
+        raise SplitZipError(f'backend is "auto", "numpy", "numba" or "cuda"; got {name!r}')
+    if name == "numba" and not has_numba():
+        raise DeviceUnavailable("backend='numba' needs numba: pip install 'sprigs-splitzip[fast]'")
+
+
+def select(name: BackendName, nbytes: int, *, on_device: bool = False) -> Backend:
+    """Return the backend called `name`, or for `"auto"` the fastest one sensible.
+
+    Args:
+        nbytes: Bytes of raw data to work on.
+        on_device: Whether the arrays live on a CUDA device.
+
+    Raises:
+        DeviceUnavailable: The arrays are not where the backend works.
+    """
+    check_name(name)
+    if on_device:
+        if name not in ("auto", "cuda"):
+            raise DeviceUnavailable(f"backend={name!r} works on host arrays; this one is on a CUDA device")
+        return _cuda()
     if name == "cuda":
-        raise DeviceUnavailable("this version of splitzip has no CUDA kernels; use backend='auto' on host arrays")
-    raise SplitZipError(f'backend is "auto", "numpy" or "numba"; got {name!r}')
+        raise DeviceUnavailable("backend='cuda' works on CuPy arrays and torch CUDA tensors; this one is on the host")
+    if name == "auto":
+        small = nbytes < SMALL_BYTES and _numba.cache_info().currsize == 0
+        return NUMPY if small or not has_numba() else _numba()
+    return NUMPY if name == "numpy" else _numba()
 
 
 def thread_count(threads: Any) -> int:

@@ -11,16 +11,18 @@ import numpy as np
 import numpy.typing as npt
 import xxhash
 
-from .arrays import BitView, Like, allocate, as_bits, bits_of_output, finish
-from .backends import BackendName, select, thread_count
+from . import arrays
+from .arrays import BitView, Like, is_on_device
+from .backends import BackendName, check_name, select, thread_count
 from .bank import CodebookBank, EscapeMonitor, Key
 from .codebook import CodeBits, Codebook
-from .errors import BufferTooSmall, ChecksumError, FormatError, LimitError, SplitZipError
+from .errors import BufferTooSmall, ChecksumError, DeviceUnavailable, FormatError, LimitError, SplitZipError
 from .floats import FloatFormat
 from .format import (
     DEFAULT_CHUNK_LOG2,
     DICT,
     MAX_FRAME_ELEMENTS,
+    MAX_HEADER,
     RAW,
     FrameInfo,
     StreamInfo,
@@ -48,7 +50,8 @@ class Encoded:
     """One encoded frame and what is known of it."""
 
     info: FrameInfo
-    buffer: Bytes
+    buffer: Any
+    """uint8, of NumPy or, if the array was on a CUDA device, of CuPy."""
     escape_rate: float | None
     """Escapes an element; a lower bound if the frame went RAW because of them, None if it was never tried."""
 
@@ -74,12 +77,19 @@ class Encoded:
 
     @property
     def memoryview(self) -> memoryview:
-        """The frame's bytes, without a copy."""
-        return self.buffer.data
+        """The frame's bytes, without a copy.
+
+        Raises:
+            DeviceUnavailable: They are on a CUDA device.
+        """
+        if is_on_device(self.buffer):
+            raise DeviceUnavailable("the frame is on a CUDA device; tobytes() copies it to the host")
+        return memoryview(self.buffer.data)
 
     def tobytes(self) -> bytes:
-        """Return the frame's bytes."""
-        return self.buffer.tobytes()
+        """Return the frame's bytes, copied to the host if they are on a device."""
+        host: Bytes = _memory_of(self.buffer).to_host(self.buffer)
+        return host.tobytes()
 
     __bytes__ = tobytes
 
@@ -118,7 +128,7 @@ class Codec:
             raise SplitZipError(f"chunk_log2 lies in 10..16; got {chunk_log2}")
         if not min_gain < 1:
             raise SplitZipError(f"min_gain is a fraction below 1; got {min_gain}")
-        select(backend, 0)
+        check_name(backend)
         self.codebook = codebook
         self.checksum = checksum
         self.threads = thread_count(threads)
@@ -129,7 +139,7 @@ class Codec:
 
     def max_encoded_size(self, x: object, dtype: object = None) -> int:
         """Upper bound on the bytes of `x` as one frame; `encode_into` asks for this many."""
-        view = as_bits(x, dtype)
+        view = _memory_of(x).as_bits(x, dtype)
         return header_size(len(view.shape)) + self._payload_bound(view.nbytes, view.bits.size, view.format, None)
 
     def encode(self, x: object, key: Key | None = None, *, dtype: object = None, tag: int = 0) -> Encoded:
@@ -144,10 +154,12 @@ class Codec:
         Raises:
             SplitZipError: Unsupported element type or device, more than 8 dimensions, more than 2^31 - 1 elements.
         """
-        view = self._checked(x, dtype, tag)
-        bound = self._payload_bound(view.nbytes, view.bits.size, view.format, key)
-        out = _aligned(header_size(len(view.shape)) + bound)
-        return self._encode_frame(view, key, tag, 0, view.bits.size, 0, out)
+        memory = _memory_of(x)
+        with memory.current_stream(x):
+            view = self._checked(x, dtype, tag)
+            bound = self._payload_bound(view.nbytes, view.bits.size, view.format, key)
+            out = memory.empty_bytes(header_size(len(view.shape)) + bound)
+            return self._encode_frame(view, key, tag, 0, view.bits.size, 0, out)
 
     def encode_into(
         self,
@@ -168,12 +180,18 @@ class Codec:
         Raises:
             BufferTooSmall: Before anything is written, unless `budget`.
         """
-        view = self._checked(x, dtype, tag)
-        target = _writable_bytes(out)
-        if not budget:
-            bound = self._payload_bound(view.nbytes, view.bits.size, view.format, key)
-            check_capacity(header_size(len(view.shape)) + bound, target)
-        return self._encode_frame(view, key, tag, 0, view.bits.size, 0, target).nbytes
+        memory = _memory_of(x)
+        if _memory_of(out) is not memory:
+            raise DeviceUnavailable("x and out must both be on the host or both on the device")
+        with memory.current_stream(x):
+            view = self._checked(x, dtype, tag)
+            target = memory.buffer_of(out)
+            if not memory.is_writable(target):
+                raise BufferTooSmall("out is read-only")
+            if not budget:
+                bound = self._payload_bound(view.nbytes, view.bits.size, view.format, key)
+                check_capacity(header_size(len(view.shape)) + bound, target)
+            return self._encode_frame(view, key, tag, 0, view.bits.size, 0, target).nbytes
 
     def encode_frames(
         self,
@@ -188,11 +206,16 @@ class Codec:
 
         Memory beyond the array is that of one frame.
         """
-        view = self._checked(x, dtype, tag, one_frame=False)
+        memory = _memory_of(x)
+        with memory.current_stream(x):
+            view = self._checked(x, dtype, tag, one_frame=False)
         for index, (first, n) in enumerate(frame_ranges(view.bits.size, frame_elems)):
             bound = self._payload_bound(n * view.format.itemsize, n, view.format, key)
-            out = _aligned(header_size(len(view.shape)) + bound)
-            yield self._encode_frame(view, key, tag, first, n, index, out)
+            # Entered anew for each frame: between two, the caller may be on another stream.
+            with memory.current_stream(x):
+                out = memory.empty_bytes(header_size(len(view.shape)) + bound)
+                encoded = self._encode_frame(view, key, tag, first, n, index, out)
+            yield encoded
 
     def decode(self, buf: Any, *, out: Any = None, **options: Any) -> Any:
         """Decode a stream; as `decompress`, with this codec's threads and backend."""
@@ -206,18 +229,22 @@ class Codec:
         Raises:
             SplitZipError: The bytes are not exactly one valid frame, or `out` has another dtype or shape.
         """
-        data = _readable_bytes(buf)
-        info = parse_header(data.data, MAX_BYTES)
-        if data.size != info.nbytes:
-            raise FormatError(f"the frame has {info.nbytes} bytes; got {data.size}")
-        bits = bits_of_output(out, info.format, info.shape)
-        target = bits[info.elem_offset : info.elem_offset + info.n_elems]
-        _decode_payload(info, data[info.header_size :], target, verify, self.threads, self.backend)
+        source, target_memory = _memory_of(_plain(buf)), _memory_of(out)
+        _check_direction(source, target_memory)
+        with target_memory.current_stream(out):
+            data = source.buffer_of(_plain(buf))
+            info = parse_header(source.to_host(data[:MAX_HEADER]).data, MAX_BYTES)
+            if data.size != info.nbytes:
+                raise FormatError(f"the frame has {info.nbytes} bytes; got {data.size}")
+            bits = target_memory.bits_of_output(out, info.format, info.shape)
+            _decode_frame(info, data, bits, verify, self.threads, self.backend)
         return info
 
     def _checked(self, x: object, dtype: object, tag: int, *, one_frame: bool = True) -> BitView:
-        view = as_bits(x, dtype)
+        view: BitView = _memory_of(x).as_bits(x, dtype)
         check_shape(view.shape, tag)
+        if self.checksum and is_on_device(x):
+            raise DeviceUnavailable("payload checksums are computed on the host: pass checksum=False for device arrays")
         if one_frame and view.bits.size > MAX_FRAME_ELEMENTS:
             raise LimitError(f"{view.bits.size} elements do not fit one frame; use encode_frames or compress")
         return view
@@ -239,9 +266,10 @@ class Codec:
         return max(raw, min(all_escaped, allowed))
 
     def _encode_frame(
-        self, view: BitView, key: Key | None, tag: int, first: int, n: int, index: int, out: Bytes
+        self, view: BitView, key: Key | None, tag: int, first: int, n: int, index: int, out: Any
     ) -> Encoded:
         """Write one frame into `out`, which holds the bound, or whatever the caller's budget is."""
+        memory = _memory_of(out)
         bits = view.bits[first : first + n]
         header = header_size(len(view.shape))
         payload = out[header:]
@@ -254,16 +282,15 @@ class Codec:
             allowed = payload.size if math.isinf(self.min_gain) else math.ceil(raw * (1 - self.min_gain)) - 1
             limit = min(n, layout.max_escapes(min(allowed, payload.size)))
             if limit >= 0:
-                backend = select(self.backend, raw)
+                backend = select(self.backend, raw, on_device=memory is not arrays)
                 n_escapes = backend.encode(bits, codebook, layout, self.chunk_log2, payload, limit, self.threads)
                 escape_rate = (limit + 1 if n_escapes is None else n_escapes) / n
         if n_escapes is None:
             codebook = None
             check_capacity(header + raw, out)
-            payload[:raw] = bits.view(np.uint8)
+            payload[:raw] = bits.view("uint8")
         else:
             payload_size = layout.payload_size(n_escapes)
-            layout.zero_padding(payload, n, n_escapes)
         info = FrameInfo(
             format=view.format,
             mode=RAW if codebook is None else DICT,
@@ -280,7 +307,7 @@ class Codec:
             last=first + n == view.bits.size,
             shape=view.shape,
         )
-        out[:header] = np.frombuffer(info.pack(), np.uint8)
+        memory.put(out[:header], info.pack())
         encoded = Encoded(info, out[: info.nbytes], escape_rate)
         if self.monitor is not None and escape_rate is not None:
             self.monitor.update(escape_rate, key)
@@ -321,7 +348,7 @@ def compress(
     Raises:
         SplitZipError: Unsupported element type or device, or an argument out of its range.
     """
-    view = as_bits(x, dtype)
+    view = arrays.as_bits(x, dtype)
     form = view.format
     chosen = None if codebook == "auto" else codebook
     if codebook == "auto" and form.is_float:
@@ -331,7 +358,7 @@ def compress(
     header = header_size(len(view.shape))
     ranges = list(frame_ranges(view.bits.size, frame_elems))
     bounds = [header + codec._payload_bound(n * view.format.itemsize, n, view.format, None) for _, n in ranges]
-    out = _aligned(sum(bounds))
+    out = arrays.empty_bytes(sum(bounds))
     size = 0
     for index, (first, n) in enumerate(ranges):
         size += codec._encode_frame(view, None, tag, first, n, index, out[size:]).nbytes
@@ -342,7 +369,7 @@ def decompress(
     buf: Any,
     *,
     out: Any = None,
-    like: Like = "numpy",
+    like: Like | None = None,
     expected_dtype: object = None,
     expected_shape: tuple[int, ...] | None = None,
     expected_tag: int | None = None,
@@ -357,10 +384,12 @@ def decompress(
     Every header is checked before anything is allocated, every payload before it is decoded.
 
     Args:
-        buf: Bytes-like object, or an `Encoded`.
+        buf: Bytes-like object, uint8 array on a CUDA device, or an `Encoded`.
         out: C-contiguous, writable array to decode into, of the data's dtype (or the unsigned integers of its size) and
             shape. If decoding fails its contents are undefined.
-        like: What to return if `out` is None: `"numpy"` (ml_dtypes' dtypes for bf16 and fp8), `"torch"` or `"jax"`.
+        like: What to return if `out` is None: `"numpy"` (ml_dtypes' dtypes for bf16 and fp8), `"torch"`, `"jax"` or
+            `"cupy"` (unsigned integers for bf16 and fp8, which CuPy has no types for). None: NumPy, or CuPy if `buf`
+            is on a CUDA device.
         expected_dtype, expected_shape, expected_tag: Refuse anything else.
         verify: Compare payload checksums, where the frames have them.
         max_bytes: Refuse data that would decode to more.
@@ -373,61 +402,82 @@ def decompress(
     Raises:
         SplitZipError: The bytes are damaged, truncated, too large, of an unknown version, or not what was expected.
     """
-    data = _readable_bytes(buf)
-    info = parse_stream(data.data, max_bytes=max_bytes, allow_trailing=allow_trailing)
-    check_expected(info, expected_dtype, expected_shape, expected_tag)
-    if out is None:
-        result, bits = allocate(info.format, info.shape, like)
-    else:
-        result, bits = out, bits_of_output(out, info.format, info.shape)
+    plain = _plain(buf)
+    source = _memory_of(plain)
+    if like is None:
+        like = "numpy" if source is arrays else "cupy"
+    target_memory = _memory_of(out) if out is not None else _memory_named(like)
+    _check_direction(source, target_memory)
     n_threads = thread_count(threads)
-    position = 0
-    for frame in info.frames:
-        payload = data[position + frame.header_size : position + frame.nbytes]
-        target = bits[frame.elem_offset : frame.elem_offset + frame.n_elems]
-        _decode_payload(frame, payload, target, verify, n_threads, backend)
-        position += frame.nbytes
-    return result if out is not None else finish(result, like)
+    with source.current_stream(plain), target_memory.current_stream(out if out is not None else plain):
+        data = source.buffer_of(plain)
+        info = _parse(source, data, max_bytes, allow_trailing)
+        check_expected(info, expected_dtype, expected_shape, expected_tag)
+        if out is None:
+            result, bits = target_memory.allocate(info.format, info.shape, like)
+        else:
+            result, bits = out, target_memory.bits_of_output(out, info.format, info.shape)
+        position = 0
+        for frame in info.frames:
+            _decode_frame(frame, data[position : position + frame.nbytes], bits, verify, n_threads, backend)
+            position += frame.nbytes
+    return arrays.finish(result, like) if out is None else result
 
 
 def inspect(buf: Any, *, max_bytes: int = MAX_BYTES) -> StreamInfo:
     """Read the headers of a stream, without looking at its payloads; bytes after it are reported, not refused."""
-    return parse_stream(_readable_bytes(buf).data, max_bytes=max_bytes, allow_trailing=True)
+    memory = _memory_of(_plain(buf))
+    return _parse(memory, memory.buffer_of(_plain(buf)), max_bytes, allow_trailing=True)
 
 
-def _decode_payload(
-    info: FrameInfo, payload: Bytes, out: npt.NDArray[Any], verify: bool, threads: int, backend: BackendName
-) -> None:
-    if verify and info.checksum is not None and xxhash.xxh3_64_intdigest(payload.data) != info.checksum:
-        raise ChecksumError(f"the payload checksum of frame {info.frame_index} does not match: the data is damaged")
+def _parse(memory: Any, data: Any, max_bytes: int, allow_trailing: bool) -> StreamInfo:
+    def header_at(position: int) -> memoryview:
+        header: Bytes = memory.to_host(data[position : position + MAX_HEADER])
+        return header.data
+
+    return parse_stream(header_at, int(data.size), max_bytes=max_bytes, allow_trailing=allow_trailing)
+
+
+def _decode_frame(info: FrameInfo, data: Any, bits: Any, verify: bool, threads: int, backend: BackendName) -> None:
+    """Decode a frame into the part of the tensor's `bits` that it holds; either may be on the device."""
+    payload = data[info.header_size :]
+    out = bits[info.elem_offset : info.elem_offset + info.n_elems]
+    if verify and info.checksum is not None:
+        if is_on_device(data):
+            raise DeviceUnavailable(
+                "this frame has a payload checksum, which is compared on the host: decompress the host's bytes with"
+                " like='cupy' or out=, or pass verify=False"
+            )
+        if xxhash.xxh3_64_intdigest(payload.data) != info.checksum:
+            raise ChecksumError(f"the payload checksum of frame {info.frame_index} does not match: the data is damaged")
+    on_device = is_on_device(bits)
+    if on_device and not is_on_device(payload):
+        payload = _memory_named("cupy").upload(payload)
     if info.mode == RAW:
-        out.view(np.uint8)[:] = payload
+        out.view("uint8")[:] = payload
         return
     assert info.codebook is not None
-    chosen = select(backend, info.raw_nbytes)
-    layout = info.sections
-    chosen.check_escapes(payload, info.format, layout, info.chunk_log2, info.n_elems, info.n_escapes)
-    chosen.decode(payload, info.codebook, layout, info.chunk_log2, info.n_escapes, out, threads)
+    chosen = select(backend, info.raw_nbytes, on_device=on_device)
+    chosen.decode(payload, info.codebook, info.sections, info.chunk_log2, info.n_escapes, out, threads)
 
 
-def _aligned(size: int) -> Bytes:
-    """Make an uninitialised buffer that begins on a cache line."""
-    buffer = np.empty(size + 63, np.uint8)
-    start = -buffer.ctypes.data % 64
-    return buffer[start : start + size]
+def _memory_of(x: object) -> Any:
+    """Return the module that handles arrays where `x` is: `arrays` for the host, `cuda` for a device."""
+    return _memory_named("cupy") if is_on_device(x) else arrays
 
 
-def _readable_bytes(buf: Any) -> Bytes:
-    if isinstance(buf, Encoded):
-        return buf.buffer
-    try:
-        return np.frombuffer(memoryview(buf).cast("B"), np.uint8)
-    except (TypeError, ValueError) as error:
-        raise SplitZipError(f"expected a contiguous bytes-like object; got {type(buf).__name__}: {error}") from error
+def _memory_named(like: str) -> Any:
+    if like != "cupy":
+        return arrays
+    from . import cuda
+
+    return cuda
 
 
-def _writable_bytes(out: Any) -> Bytes:
-    target = _readable_bytes(out)
-    if not target.flags.writeable:
-        raise BufferTooSmall("out is read-only")
-    return target
+def _check_direction(source: Any, target: Any) -> None:
+    if source is not arrays and target is arrays:
+        raise DeviceUnavailable("the frame is on a CUDA device; decode it there, or copy it to the host first")
+
+
+def _plain(buf: Any) -> Any:
+    return buf.buffer if isinstance(buf, Encoded) else buf

@@ -23,7 +23,7 @@ from __future__ import annotations
 import math
 import struct
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import pairwise
@@ -51,7 +51,7 @@ CHECKSUM_NONE, CHECKSUM_XXH3 = 0, 1
 MAX_NDIM = 8
 MAX_FRAME_ELEMENTS = 2**31 - 1
 DEFAULT_CHUNK_LOG2 = 13
-MIN_HEADER = 128
+MIN_HEADER, MAX_HEADER = 128, 192
 
 _HEADER = struct.Struct("<4s10BH6Q16sIIQ")
 assert _HEADER.size == 96
@@ -352,8 +352,16 @@ def _parse_codebook(form: FloatFormat, code_bits: int, values: bytes, window: bo
     return codebook
 
 
-def parse_stream(data: memoryview, *, max_bytes: int, allow_trailing: bool) -> StreamInfo:
+def parse_stream(
+    header_at: Callable[[int], memoryview], size: int, *, max_bytes: int, allow_trailing: bool
+) -> StreamInfo:
     """Read and check every header of a stream; nothing of the payloads is looked at.
+
+    Args:
+        header_at: Gives at least 192 bytes from a position on, fewer only at the end.
+        size: Bytes of the whole stream.
+        max_bytes: Refuse what decodes to more.
+        allow_trailing: Accept bytes after the last frame.
 
     Raises:
         SplitZipError: As `parse_header`; also if frames are missing, out of order, of differing tensors, or followed
@@ -362,11 +370,11 @@ def parse_stream(data: memoryview, *, max_bytes: int, allow_trailing: bool) -> S
     frames: list[FrameInfo] = []
     position = expected_offset = 0
     while not (frames and frames[-1].last):
-        if frames and position == len(data):
+        if frames and position == size:
             raise TruncatedError(f"the stream ends after frame {len(frames) - 1}, which is not the last")
-        info = parse_header(data[position:], max_bytes)
-        if position + info.nbytes > len(data):
-            raise TruncatedError(f"frame {len(frames)} has {info.nbytes} bytes, but only {len(data) - position} follow")
+        info = parse_header(header_at(position), max_bytes)
+        if position + info.nbytes > size:
+            raise TruncatedError(f"frame {len(frames)} has {info.nbytes} bytes, but only {size - position} follow")
         if not frames:
             total_bytes = math.prod(info.shape) * info.format.itemsize
             if total_bytes > max_bytes:
@@ -384,7 +392,7 @@ def parse_stream(data: memoryview, *, max_bytes: int, allow_trailing: bool) -> S
         expected_offset += info.n_elems
     if expected_offset != math.prod(frames[0].shape):
         raise FormatError(f"the frames hold {expected_offset} elements of a tensor of shape {frames[0].shape}")
-    trailing = len(data) - position
+    trailing = size - position
     if trailing and not allow_trailing:
         raise FormatError(f"{trailing} bytes follow the last frame (pass allow_trailing=True if that is expected)")
     return StreamInfo(tuple(frames), trailing)
