@@ -29,7 +29,8 @@ ENV = {"PIP_CONSTRAINT": str(CONSTRAINTS), "PIP_NO_COMPILE": "1", "PIP_DISABLE_P
 # Compiles CUDA C without a GPU.
 NVRTC = ("cuda-core", "cuda-bindings", "nvidia-cuda-nvrtc", "nvidia-nvjitlink", "nvidia-cuda-nvdisasm")
 
-each_method = nox.parametrize("package", [nox.param(name, id=name) for name in METHODS])
+CLAIMED = [name for name, path in METHODS.items() if any(path.glob("src/*/claims.py"))]
+each_claimed = nox.parametrize("package", [nox.param(name, id=name) for name in CLAIMED])
 each_distribution = nox.parametrize("package", [nox.param(name, id=name) for name in ("sprigs", *METHODS)])
 each_suite = nox.parametrize("package", [nox.param(name, id=name) for name in ("sprigs", "tools", *METHODS)])
 
@@ -82,7 +83,7 @@ def tests(session: nox.Session, package: str) -> None:
 
 
 @nox.session
-@each_method
+@each_claimed
 def claims(session: nox.Session, package: str) -> None:
     """Run a paper's claims and keep the results for the README; further arguments go to `sprigs claims`."""
     _install_method(session, package, "claims")

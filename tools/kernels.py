@@ -158,7 +158,7 @@ def report(path: Path, root: Path = ROOT, architectures: Sequence[str] = ARCHITE
     stated = costs(source)
     reports: list[Report] = []
     for label, options in variants(source).items():
-        package = path.relative_to(root).parts[1] if path.is_relative_to(root) else path.parent.name
+        package = path.relative_to(root).parts[1]
         of = {
             name: Report(package, path.name, label, name, *stated.get(name, (None, None, None)))
             for name in signatures(source, options)

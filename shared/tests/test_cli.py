@@ -2,6 +2,7 @@
 
 import json
 import sys
+import types
 from inspect import signature
 
 import click
@@ -259,6 +260,7 @@ def test_doctor(run, here):
     assert told["versions"]["sprigs"] == sprigs.__version__
     assert told["versions"]["click"]
     assert set(told["compilers"]) == {"nvcc", "g++", "clang++"}
+    assert told["emulator"] == "not installed (pip install sprigs-emulator)"
     assert [(m["name"], m["error"]) for m in told["methods"]] == [("good", None)]
     here.add("bad", "raise SystemExit(0)")
     result = run("doctor")
@@ -276,6 +278,21 @@ def test_doctor_shows_all_failures_even_when_strict(run, here, monkeypatch):
     assert result.exit_code == 1
     assert "dist-bad" in result.stderr
     assert "dist-worse" in result.stderr
+
+
+def test_doctor_tells_the_emulators_compiler(run, monkeypatch):
+    class CompilerNotFound(Exception):
+        pass
+
+    emulator = types.SimpleNamespace(find_compiler=lambda: "g++ 12.2", CompilerNotFound=CompilerNotFound)
+    monkeypatch.setitem(sys.modules, "sprigs_emulator", emulator)
+    assert json.loads(run("doctor", "--json").stdout)["emulator"] == "uses g++ 12.2"
+
+    def missing():
+        raise CompilerNotFound("install g++")
+
+    emulator.find_compiler = missing
+    assert "install g++" in json.loads(run("doctor", "--json").stdout)["emulator"]
 
 
 def test_doctor_and_blocked(run, here, monkeypatch):

@@ -100,7 +100,8 @@ def test_every_kernel_compiles_without_spills(path):
 
 def test_a_spilling_kernel_is_found(tmp_path):
     pytest.importorskip("cuda.core")
-    path = tmp_path / "spill.cu"
+    path = tmp_path / "packages" / "greedy" / "spill.cu"
+    path.parent.mkdir(parents=True)
     # A hundred values alive at once, and sixteen blocks of 128 threads asked for: 32 registers a thread.
     body = "".join(f"float v{i} = x[i * 128 + {i}];" for i in range(100))
     total = " + ".join(f"v{i} * v{99 - i}" for i in range(100))

@@ -48,6 +48,8 @@ def sprigs_method() -> sprigs.Method:
             "plot": ("matplotlib",),
             "torch": ("torch",),
             "jax": ("jax",),
+            "cuda12": ("cupy",),
+            "cuda13": ("cupy",),
             "capture": ("transformers", "gguf", "accelerate"),
             "peers": ("zstandard", "lz4", "blosc2"),
         },

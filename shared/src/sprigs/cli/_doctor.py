@@ -40,6 +40,7 @@ def command(context: click.Context, as_json: bool) -> None:
     versions = {name: version(name) for name in DISTRIBUTIONS}
     compilers = {name: compiler_version(name) for name in COMPILERS}
     cuda = cuda_devices()
+    emulator = emulator_state()
     if as_json:
         print_json(
             {
@@ -50,6 +51,7 @@ def command(context: click.Context, as_json: bool) -> None:
                 "cuda_devices": list(cuda.devices),
                 "cuda_problem": cuda.problem,
                 "compilers": compilers,
+                "emulator": emulator,
                 "methods": [
                     {**entry.to_dict(), "error": error_dict(entry.error)} for entry in registry.methods().values()
                 ],
@@ -61,6 +63,7 @@ def command(context: click.Context, as_json: bool) -> None:
         table.add_row("python", f"{platform.python_version()} on {platform.system()}")
         for name, found in {**versions, **compilers}.items():
             table.add_row(name, found or "not found")
+        table.add_row("kernel emulator", emulator)
         table.add_row("cupy", cuda.cupy or "not found")
         table.add_row("cuda devices", ", ".join(cuda.devices) or cuda.problem or "none")
         for entry in registry.methods().values():
@@ -85,6 +88,19 @@ def compiler_version(name: str) -> str | None:
     # nvcc gives its release on the fourth line, the others on the first.
     lines = printed.splitlines() or [""]
     return next((line.strip() for line in lines if "release" in line), lines[0].strip())
+
+
+def emulator_state() -> str:
+    """Whether `sprigs-emulator` is installed, and the compiler it uses."""
+    try:
+        import sprigs_emulator  # type: ignore[import-not-found, unused-ignore]
+    except ImportError as error:
+        missing = isinstance(error, ModuleNotFoundError) and error.name == "sprigs_emulator"
+        return "not installed (pip install sprigs-emulator)" if missing else describe(error)
+    try:
+        return f"uses {sprigs_emulator.find_compiler()}"
+    except sprigs_emulator.CompilerNotFound as error:
+        return describe(error)
 
 
 def cuda_devices() -> Cuda:

@@ -1,0 +1,177 @@
+"""Arrays on a CUDA device in and out. CuPy is a stand-in whose kernels run under the emulator; no device is needed."""
+
+import sys
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+from sprigs_splitzip import (
+    BufferTooSmall,
+    Codebook,
+    Codec,
+    DeviceUnavailable,
+    LayoutMismatch,
+    SplitZipError,
+    compress,
+    cuda,
+    decompress,
+    inspect,
+)
+
+pytest.importorskip("sprigs_emulator")
+
+from emulated import Array, stand_in
+
+WINDOW = Codebook("bf16", range(113, 129))
+
+
+@pytest.fixture
+def cupy(monkeypatch):
+    module = stand_in()
+    monkeypatch.setitem(sys.modules, "cupy", module)
+    cuda._codebook_on.cache_clear()
+    yield module
+    cuda._codebook_on.cache_clear()
+
+
+@pytest.fixture
+def bits():
+    x = np.random.default_rng(0).normal(size=(30, 1001)).astype(np.float32).view(np.uint32) >> 16
+    return x.astype(np.uint16)
+
+
+def test_round_trip_on_the_device(cupy, bits):
+    codec = Codec(WINDOW, checksum=False)
+    frame = codec.encode(cupy.asarray(bits), dtype="bf16", tag=5)
+    assert isinstance(frame.buffer, Array)
+    assert frame.mode == "dict"
+    assert frame.tobytes() == codec.encode(bits, dtype="bf16", tag=5).tobytes()
+    decoded = codec.decode(frame)
+    assert isinstance(decoded, Array)
+    assert decoded.dtype == np.uint16
+    assert np.array_equal(decoded, bits)
+    out = cupy.empty(bits.size, "uint16").reshape(bits.shape)
+    assert decompress(frame.buffer, out=out, expected_tag=5) is out
+    assert np.array_equal(out, bits)
+    assert inspect(frame.buffer).shape == bits.shape
+    with pytest.raises(DeviceUnavailable, match="tobytes"):
+        _ = frame.memoryview
+
+
+def test_host_bytes_to_the_device_are_verified_on_the_way(cupy, bits):
+    buf = compress(bits, dtype="bf16", codebook=WINDOW, frame_elems=10_000)
+    decoded = decompress(buf, like="cupy")
+    assert np.array_equal(decoded, bits)
+    assert len(inspect(buf).frames) == 4
+    damaged = bytearray(buf)
+    damaged[300] ^= 1
+    with pytest.raises(SplitZipError):
+        decompress(bytes(damaged), like="cupy")
+
+
+def test_frames_one_by_one(cupy, bits):
+    codec = Codec(WINDOW, checksum=False)
+    x = cupy.asarray(bits)
+    frames = list(codec.encode_frames(x, dtype="bf16", frame_elems=7_000))
+    host = [f.tobytes() for f in codec.encode_frames(bits, dtype="bf16", frame_elems=7_000)]
+    assert [f.tobytes() for f in frames] == host
+    out = cupy.empty(bits.size, "uint16").reshape(bits.shape)
+    for frame in reversed(frames):
+        codec.decode_frame(frame, out)
+    assert np.array_equal(out, bits)
+
+
+def test_raw_frames(cupy):
+    x = cupy.asarray(np.zeros((3, 1000), np.uint16))  # all escape
+    codec = Codec(WINDOW, checksum=False)
+    frame = codec.encode(x, dtype="bf16")
+    assert frame.mode == "raw"
+    assert frame.escape_rate > 0.1
+    assert frame.tobytes() == codec.encode(np.zeros((3, 1000), np.uint16), dtype="bf16").tobytes()
+    assert np.array_equal(codec.decode(frame), x)
+    empty = codec.encode(cupy.asarray(np.zeros((0, 4), np.uint16)), dtype="bf16")
+    assert codec.decode(empty).shape == (0, 4)
+
+
+def test_encode_into(cupy, bits):
+    codec = Codec(WINDOW, checksum=False)
+    x = cupy.asarray(bits)
+    out = cupy.empty(codec.max_encoded_size(x, "bf16"), "uint8")
+    size = codec.encode_into(x, out, dtype="bf16")
+    assert out[:size].get().tobytes() == codec.encode(bits, dtype="bf16").tobytes()
+    with pytest.raises(BufferTooSmall):
+        codec.encode_into(x, out[:-1], dtype="bf16")
+    with pytest.raises(DeviceUnavailable, match="both"):
+        codec.encode_into(x, np.empty(out.size, np.uint8), dtype="bf16")
+
+
+def test_formats_cupy_knows_itself(cupy):
+    for dtype in (np.float16, np.float32):
+        x = np.random.default_rng(1).normal(size=(9, 333)).astype(dtype)
+        codec = Codec(Codebook.from_samples([x]), checksum=False)
+        decoded = codec.decode(codec.encode(cupy.asarray(x)))
+        assert decoded.dtype == dtype
+        assert np.array_equal(decoded, x)
+
+
+def test_strided_arrays_are_copied_in_and_refused_as_outputs(cupy, bits):
+    codec = Codec(WINDOW, checksum=False)
+    x = cupy.asarray(bits)
+    assert np.array_equal(codec.decode(codec.encode(x.T, dtype="bf16")), bits.T)
+    frame = codec.encode(x, dtype="bf16")
+    with pytest.raises(SplitZipError, match="contiguous"):
+        codec.decode(frame, out=cupy.empty(bits.size, "uint16").reshape(bits.shape[::-1]).T)
+
+
+def test_refusals(cupy, bits):
+    x = cupy.asarray(bits)
+    with pytest.raises(DeviceUnavailable, match="checksum=False"):
+        Codec(WINDOW).encode(x, dtype="bf16")
+    with pytest.raises(DeviceUnavailable, match="numpy"):
+        Codec(WINDOW, checksum=False, backend="numpy").encode(x, dtype="bf16")
+    with pytest.raises(DeviceUnavailable, match="on the host"):
+        Codec(WINDOW, checksum=False, backend="cuda").encode(bits, dtype="bf16")
+    with pytest.raises(SplitZipError, match="bf16"):
+        Codec(WINDOW, checksum=False).encode(x)
+    with pytest.raises(SplitZipError, match="fp16"):
+        Codec(WINDOW, checksum=False).encode(cupy.asarray(bits.view(np.float16)))
+    frame = Codec(WINDOW, checksum=False).encode(x, dtype="bf16")
+    with pytest.raises(DeviceUnavailable, match="decode it there"):
+        decompress(frame, like="numpy")
+    with pytest.raises(DeviceUnavailable, match="decode it there"):
+        decompress(frame, out=np.empty_like(bits))
+    with pytest.raises(LayoutMismatch, match="dtype"):
+        decompress(frame, out=cupy.empty(bits.size, "float16").reshape(bits.shape))
+    with pytest.raises(LayoutMismatch, match="shape"):
+        decompress(frame, out=cupy.empty(bits.size, "uint16"))
+    with pytest.raises(SplitZipError, match="uint8"):
+        decompress(cupy.asarray(bits))
+    checked = cupy.asarray(np.frombuffer(compress(bits, dtype="bf16", codebook=WINDOW), np.uint8))
+    with pytest.raises(DeviceUnavailable, match="verify=False"):
+        decompress(checked)
+    assert np.array_equal(decompress(checked, verify=False), bits)
+
+
+def test_damaged_frames_on_the_device(cupy, bits):
+    frame = Codec(WINDOW, checksum=False).encode(cupy.asarray(bits), dtype="bf16")
+    layout = frame.info.sections
+    damaged = frame.buffer.copy()
+    damaged[frame.info.header_size + layout.starts] ^= 0xFF
+    with pytest.raises(SplitZipError, match="starts"):
+        decompress(damaged)
+    header = frame.buffer.copy()
+    header[20] ^= 1
+    with pytest.raises(SplitZipError):
+        decompress(header)
+    with pytest.raises(SplitZipError):
+        decompress(frame.buffer[:-16])
+
+
+def test_without_cupy(monkeypatch, bits):
+    monkeypatch.setitem(sys.modules, "cupy", None)
+    x = bits.view(Array)
+    with pytest.raises(DeviceUnavailable, match="pip install cupy"):
+        Codec(WINDOW, checksum=False).encode(x, dtype="bf16")
+    with pytest.raises(DeviceUnavailable, match="pip install cupy"):
+        decompress(compress(np.ones(3, ml_dtypes.bfloat16)), like="cupy")
