@@ -127,7 +127,8 @@ def test_ten_thousand_mutations(frame_64k, backend, repaired):
 @given(data=st.binary(max_size=400), at=st.integers(0, 207))
 def test_arbitrary_bytes(repaired, data, at):
     for bytes_ in (data, GOLDEN[:at] + data):
-        attempt(repair(bytearray(bytes_)) if repaired and len(bytes_) >= 128 else bytes_, "auto")
+        result = attempt(repair(bytearray(bytes_)) if repaired and len(bytes_) >= 128 else bytes_, "auto")
+        assert result is None or result.nbytes <= MAX_BYTES
 
 
 def test_header_fields_set_to_extremes(backend):

@@ -50,7 +50,7 @@ def encode(device, bits, book, *, single_pass=False, chunk_log2=13, limit=None, 
     return kernels.encode(*arguments), payload
 
 
-def check(device, bits, book, *, chunk_log2=13, offset=0):
+def assert_same_bytes(device, bits, book, *, chunk_log2=13, offset=0):
     """Both encoders write the reference's bytes, and the decoder reads them back."""
     codec = Codec(book, checksum=False, min_gain=-np.inf, backend="numpy", chunk_log2=chunk_log2)
     frame = codec.encode(bits, dtype=book.format)
@@ -76,7 +76,7 @@ def test_all_patterns(form, code_bits):
         low = np.random.default_rng(0).integers(0, 1 << 16, 1 << 16, np.uint32)
         bits = np.arange(1 << 16, dtype=np.uint32) << 16 | low
     for book in books(form, code_bits):
-        check(EmulatedDevice(interleave=3), bits, book)
+        assert_same_bytes(EmulatedDevice(interleave=3), bits, book)
 
 
 @pytest.mark.parametrize("form", FORMS, ids=lambda f: f.name)
@@ -87,28 +87,28 @@ def test_tails_under_every_check(form, code_bits):
     for n in (1, 7, 8, 9, 2047, 8193):
         bits = generator.integers(0, 256, n * form.itemsize, np.uint8).view(form.bits_dtype)
         for book in books(form, code_bits):
-            check(EmulatedDevice(checks="all", seed=n, interleave=2), bits, book)
+            assert_same_bytes(EmulatedDevice(checks="all", seed=n, interleave=2), bits, book)
 
 
 @pytest.mark.parametrize("name", ["alice256", "constitution96", "minilm", "stories"])
 def test_dumps(dump, name):
     bits = dump(name).reshape(-1)
-    check(EmulatedDevice(interleave=4), bits, Codebook.from_samples([bits], "bf16"))
+    assert_same_bytes(EmulatedDevice(interleave=4), bits, Codebook.from_samples([bits], "bf16"))
     bits = bits[:200_000]
-    check(EmulatedDevice(), bits, Codebook.from_samples([bits], "bf16", code_bits=3))
+    assert_same_bytes(EmulatedDevice(), bits, Codebook.from_samples([bits], "bf16", code_bits=3))
 
 
 def test_random_bits_and_all_escapes():
     bits = np.random.default_rng(2).integers(0, 1 << 16, 100_003, np.uint16)
-    check(EmulatedDevice(checks="all", interleave=2), bits, WINDOW)
-    check(EmulatedDevice(checks="all", interleave=2), np.zeros(30_001, np.uint16), WINDOW)
+    assert_same_bytes(EmulatedDevice(checks="all", interleave=2), bits, WINDOW)
+    assert_same_bytes(EmulatedDevice(checks="all", interleave=2), np.zeros(30_001, np.uint16), WINDOW)
 
 
 @pytest.mark.parametrize("chunk_log2", [10, 11, 15, 16])
 def test_other_chunk_lengths(chunk_log2):
     bits = np.random.default_rng(3).integers(0, 1 << 16, 150_001, np.uint16)
     bits[::3] = 0x3F80
-    check(EmulatedDevice(checks="all", interleave=3), bits, WINDOW, chunk_log2=chunk_log2)
+    assert_same_bytes(EmulatedDevice(checks="all", interleave=3), bits, WINDOW, chunk_log2=chunk_log2)
 
 
 @pytest.mark.parametrize("form", FORMS, ids=lambda f: f.name)
@@ -116,7 +116,7 @@ def test_other_chunk_lengths(chunk_log2):
 def test_misaligned_arrays_take_the_byte_by_byte_kernels(form, offset):
     generator = np.random.default_rng(4)
     bits = generator.integers(0, 256, 9_001 * form.itemsize, np.uint8).view(form.bits_dtype)
-    check(EmulatedDevice(checks="all"), bits, next(books(form, 4)), offset=offset)
+    assert_same_bytes(EmulatedDevice(checks="all"), bits, next(books(form, 4)), offset=offset)
 
 
 def test_fifty_schedules():
@@ -125,13 +125,13 @@ def test_fifty_schedules():
     bits = bits.astype(np.uint16)
     bits[::50] = 1
     for seed in range(50):
-        check(EmulatedDevice(seed=seed, interleave=1 + seed % 5), bits, WINDOW)
+        assert_same_bytes(EmulatedDevice(seed=seed, interleave=1 + seed % 5), bits, WINDOW)
 
 
 @pytest.mark.parametrize("delayed", range(5))
 def test_look_back_waits_for_a_delayed_block(delayed):
     bits = np.random.default_rng(6).integers(0, 1 << 16, 5 * 8192, np.uint16)
-    check(EmulatedDevice(checks="all", interleave=5, delay_block=delayed, seed=delayed), bits, WINDOW)
+    assert_same_bytes(EmulatedDevice(checks="all", interleave=5, delay_block=delayed, seed=delayed), bits, WINDOW)
 
 
 def test_epochs_stand_in_for_clearing():

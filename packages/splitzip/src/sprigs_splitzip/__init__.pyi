@@ -27,6 +27,8 @@ from .statistics import best_ratio as best_ratio
 from .statistics import exponent_entropy as exponent_entropy
 from .statistics import exponent_histogram as exponent_histogram
 from .statistics import report as report
+from .stream import StreamDecoder as StreamDecoder
+from .stream import StreamEncoder as StreamEncoder
 from .transfer import breakeven_bandwidth as breakeven_bandwidth
 from .transfer import pipelined_speedup as pipelined_speedup
 from .transfer import serial_speedup as serial_speedup
@@ -47,6 +49,8 @@ __all__ = [
     "LimitError",
     "Report",
     "SplitZipError",
+    "StreamDecoder",
+    "StreamEncoder",
     "StreamInfo",
     "TruncatedError",
     "UnsupportedDtype",

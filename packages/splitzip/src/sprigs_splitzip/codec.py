@@ -94,6 +94,30 @@ class Encoded:
     __bytes__ = tobytes
 
 
+@dataclass(frozen=True, eq=False)
+class Part:
+    """Consecutive elements of a tensor that make up a frame."""
+
+    bits: Any
+    """Their bits, flat."""
+    format: FloatFormat
+    shape: tuple[int, ...]
+    """Of the whole tensor."""
+    first: int
+    """Which element of the tensor they begin with."""
+    index: int
+    """Which frame they are."""
+
+
+def _whole(view: BitView) -> Part:
+    return Part(view.bits, view.format, view.shape, 0, 0)
+
+
+def _parts(view: BitView, frame_elems: int | None) -> Iterator[Part]:
+    for index, (first, n) in enumerate(frame_ranges(view.bits.size, frame_elems)):
+        yield Part(view.bits[first : first + n], view.format, view.shape, first, index)
+
+
 class Codec:
     """Encodes arrays with codebooks calibrated beforehand, and decodes any frame.
 
@@ -159,7 +183,7 @@ class Codec:
             view = self._checked(x, dtype, tag)
             bound = self._payload_bound(view.nbytes, view.bits.size, view.format, key)
             out = memory.empty_bytes(header_size(len(view.shape)) + bound)
-            return self._encode_frame(view, key, tag, 0, view.bits.size, 0, out)
+            return self._encode_part(_whole(view), key, tag, out)
 
     def encode_into(
         self,
@@ -191,7 +215,7 @@ class Codec:
             if not budget:
                 bound = self._payload_bound(view.nbytes, view.bits.size, view.format, key)
                 check_capacity(header_size(len(view.shape)) + bound, target)
-            return self._encode_frame(view, key, tag, 0, view.bits.size, 0, target).nbytes
+            return self._encode_part(_whole(view), key, tag, target).nbytes
 
     def encode_frames(
         self,
@@ -209,13 +233,18 @@ class Codec:
         memory = _memory_of(x)
         with memory.current_stream(x):
             view = self._checked(x, dtype, tag, one_frame=False)
-        for index, (first, n) in enumerate(frame_ranges(view.bits.size, frame_elems)):
-            bound = self._payload_bound(n * view.format.itemsize, n, view.format, key)
+        for part in _parts(view, frame_elems):
             # Entered anew for each frame: between two, the caller may be on another stream.
             with memory.current_stream(x):
-                out = memory.empty_bytes(header_size(len(view.shape)) + bound)
-                encoded = self._encode_frame(view, key, tag, first, n, index, out)
+                encoded = self.encode_part(part, key, tag=tag)
             yield encoded
+
+    def encode_part(self, part: Part, key: Key | None = None, *, tag: int = 0) -> Encoded:
+        """Encode one frame of a tensor of which only this part is at hand."""
+        n = int(part.bits.size)
+        bound = self._payload_bound(n * part.format.itemsize, n, part.format, key)
+        out = _memory_of(part.bits).empty_bytes(header_size(len(part.shape)) + bound)
+        return self._encode_part(part, key, tag, out)
 
     def decode(self, buf: Any, *, out: Any = None, **options: Any) -> Any:
         """Decode a stream; as `decompress`, with this codec's threads and backend."""
@@ -237,7 +266,7 @@ class Codec:
             if data.size != info.nbytes:
                 raise FormatError(f"the frame has {info.nbytes} bytes; got {data.size}")
             bits = target_memory.bits_of_output(out, info.format, info.shape)
-            _decode_frame(info, data, bits, verify, self.threads, self.backend)
+            decode_payload(info, data[info.header_size :], bits, verify, self.threads, self.backend)
         return info
 
     def _checked(self, x: object, dtype: object, tag: int, *, one_frame: bool = True) -> BitView:
@@ -265,20 +294,18 @@ class Codec:
         allowed = all_escaped if math.isinf(self.min_gain) else math.ceil(raw * (1 - self.min_gain))
         return max(raw, min(all_escaped, allowed))
 
-    def _encode_frame(
-        self, view: BitView, key: Key | None, tag: int, first: int, n: int, index: int, out: Any
-    ) -> Encoded:
+    def _encode_part(self, part: Part, key: Key | None, tag: int, out: Any) -> Encoded:
         """Write one frame into `out`, which holds the bound, or whatever the caller's budget is."""
         memory = _memory_of(out)
-        bits = view.bits[first : first + n]
-        header = header_size(len(view.shape))
+        bits, n = part.bits, int(part.bits.size)
+        header = header_size(len(part.shape))
         payload = out[header:]
         raw = int(bits.nbytes)
-        codebook = self._codebook_for(view.format, key)
+        codebook = self._codebook_for(part.format, key)
         n_escapes = escape_rate = None
         payload_size = raw
         if codebook is not None and n:
-            layout = sections(view.format, codebook.code_bits, n, self.chunk_log2)
+            layout = sections(part.format, codebook.code_bits, n, self.chunk_log2)
             allowed = payload.size if math.isinf(self.min_gain) else math.ceil(raw * (1 - self.min_gain)) - 1
             limit = min(n, layout.max_escapes(min(allowed, payload.size)))
             if limit >= 0:
@@ -292,20 +319,20 @@ class Codec:
         else:
             payload_size = layout.payload_size(n_escapes)
         info = FrameInfo(
-            format=view.format,
+            format=part.format,
             mode=RAW if codebook is None else DICT,
             code_bits=0 if codebook is None else codebook.code_bits,
             chunk_log2=0 if codebook is None else self.chunk_log2,
             n_elems=n,
-            elem_offset=first,
+            elem_offset=part.first,
             n_escapes=n_escapes or 0,
             payload_size=payload_size,
             checksum=xxhash.xxh3_64_intdigest(payload[:payload_size].data) if self.checksum else None,
             tag=tag,
             codebook=codebook,
-            frame_index=index,
-            last=first + n == view.bits.size,
-            shape=view.shape,
+            frame_index=part.index,
+            last=part.first + n == math.prod(part.shape),
+            shape=part.shape,
         )
         memory.put(out[:header], info.pack())
         encoded = Encoded(info, out[: info.nbytes], escape_rate)
@@ -356,12 +383,12 @@ def compress(
     codec = Codec(chosen, checksum=checksum, threads=threads, min_gain=min_gain, backend=backend)
     check_shape(view.shape, tag)
     header = header_size(len(view.shape))
-    ranges = list(frame_ranges(view.bits.size, frame_elems))
-    bounds = [header + codec._payload_bound(n * view.format.itemsize, n, view.format, None) for _, n in ranges]
-    out = arrays.empty_bytes(sum(bounds))
+    parts = list(_parts(view, frame_elems))
+    bounds = [codec._payload_bound(p.bits.nbytes, p.bits.size, form, None) for p in parts]
+    out = arrays.empty_bytes(header * len(parts) + sum(bounds))
     size = 0
-    for index, (first, n) in enumerate(ranges):
-        size += codec._encode_frame(view, None, tag, first, n, index, out[size:]).nbytes
+    for part in parts:
+        size += codec._encode_part(part, None, tag, out[size:]).nbytes
     return out[:size].tobytes()
 
 
@@ -419,7 +446,8 @@ def decompress(
             result, bits = out, target_memory.bits_of_output(out, info.format, info.shape)
         position = 0
         for frame in info.frames:
-            _decode_frame(frame, data[position : position + frame.nbytes], bits, verify, n_threads, backend)
+            payload = data[position + frame.header_size : position + frame.nbytes]
+            decode_payload(frame, payload, bits, verify, n_threads, backend)
             position += frame.nbytes
     return arrays.finish(result, like) if out is None else result
 
@@ -438,12 +466,17 @@ def _parse(memory: Any, data: Any, max_bytes: int, allow_trailing: bool) -> Stre
     return parse_stream(header_at, int(data.size), max_bytes=max_bytes, allow_trailing=allow_trailing)
 
 
-def _decode_frame(info: FrameInfo, data: Any, bits: Any, verify: bool, threads: int, backend: BackendName) -> None:
-    """Decode a frame into the part of the tensor's `bits` that it holds; either may be on the device."""
-    payload = data[info.header_size :]
+def decode_payload(
+    info: FrameInfo, payload: Any, bits: Any, verify: bool, threads: int, backend: BackendName = "auto"
+) -> None:
+    """Decode a frame's payload to its place in the tensor's `bits`; either may be on the device.
+
+    Raises:
+        SplitZipError: The checksum does not match, or the payload is not sound.
+    """
     out = bits[info.elem_offset : info.elem_offset + info.n_elems]
     if verify and info.checksum is not None:
-        if is_on_device(data):
+        if is_on_device(payload):
             raise DeviceUnavailable(
                 "this frame has a payload checksum, which is compared on the host: decompress the host's bytes with"
                 " like='cupy' or out=, or pass verify=False"

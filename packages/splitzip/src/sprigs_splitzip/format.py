@@ -367,35 +367,66 @@ def parse_stream(
         SplitZipError: As `parse_header`; also if frames are missing, out of order, of differing tensors, or followed
             by other bytes.
     """
-    frames: list[FrameInfo] = []
-    position = expected_offset = 0
-    while not (frames and frames[-1].last):
-        if frames and position == size:
-            raise TruncatedError(f"the stream ends after frame {len(frames) - 1}, which is not the last")
+    order = StreamOrder(max_bytes)
+    position = 0
+    while not order.finished:
+        if order.frames and position == size:
+            raise TruncatedError(f"the stream ends after frame {len(order.frames) - 1}, which is not the last")
         info = parse_header(header_at(position), max_bytes)
         if position + info.nbytes > size:
-            raise TruncatedError(f"frame {len(frames)} has {info.nbytes} bytes, but only {size - position} follow")
-        if not frames:
-            total_bytes = math.prod(info.shape) * info.format.itemsize
-            if total_bytes > max_bytes:
-                raise LimitError(f"the tensor decodes to {total_bytes} bytes, more than max_bytes={max_bytes}")
-        elif (info.format, info.shape, info.tag) != (frames[0].format, frames[0].shape, frames[0].tag):
-            raise LayoutMismatch(f"frame {len(frames)} belongs to another tensor than frame 0")
-        if info.frame_index != len(frames):
-            raise FormatError(f"expected frame {len(frames)}, found frame {info.frame_index}")
-        if info.elem_offset != expected_offset:
-            raise FormatError(f"frame {len(frames)} begins at element {info.elem_offset}, expected {expected_offset}")
-        if info.n_elems == 0 and not (info.last and not frames):
-            raise FormatError(f"frame {len(frames)} of several is empty")
-        frames.append(info)
+            raise TruncatedError(
+                f"frame {len(order.frames)} has {info.nbytes} bytes, but only {size - position} follow"
+            )
+        order.take(info)
         position += info.nbytes
-        expected_offset += info.n_elems
-    if expected_offset != math.prod(frames[0].shape):
-        raise FormatError(f"the frames hold {expected_offset} elements of a tensor of shape {frames[0].shape}")
     trailing = size - position
     if trailing and not allow_trailing:
         raise FormatError(f"{trailing} bytes follow the last frame (pass allow_trailing=True if that is expected)")
-    return StreamInfo(tuple(frames), trailing)
+    return StreamInfo(tuple(order.frames), trailing)
+
+
+class StreamOrder:
+    """Checks frame by frame that a stream is whole, in order, and of one tensor."""
+
+    def __init__(self, max_bytes: int) -> None:
+        self.max_bytes = max_bytes
+        self.frames: list[FrameInfo] = []
+        self.next_element = 0
+
+    @property
+    def finished(self) -> bool:
+        """Whether the last frame was taken."""
+        return bool(self.frames) and self.frames[-1].last
+
+    def take(self, info: FrameInfo) -> None:
+        """Check that a frame comes next, and take it.
+
+        Raises:
+            SplitZipError: It does not.
+        """
+        number = len(self.frames)
+        total = math.prod(info.shape)
+        if not self.frames:
+            total_bytes = total * info.format.itemsize
+            if total_bytes > self.max_bytes:
+                raise LimitError(f"the tensor decodes to {total_bytes} bytes, more than max_bytes={self.max_bytes}")
+        elif (info.format, info.shape, info.tag) != (
+            self.frames[0].format,
+            self.frames[0].shape,
+            self.frames[0].tag,
+        ):
+            raise LayoutMismatch(f"frame {number} belongs to another tensor than frame 0")
+        if info.frame_index != number:
+            raise FormatError(f"expected frame {number}, found frame {info.frame_index}")
+        if info.elem_offset != self.next_element:
+            raise FormatError(f"frame {number} begins at element {info.elem_offset}, expected {self.next_element}")
+        if info.n_elems == 0 and not (info.last and not self.frames):
+            raise FormatError(f"frame {number} of several is empty")
+        reached = self.next_element + info.n_elems
+        if info.last and reached != total:
+            raise FormatError(f"the frames hold {reached} elements of a tensor of shape {info.shape}")
+        self.frames.append(info)
+        self.next_element = reached
 
 
 def check_expected(

@@ -17,6 +17,8 @@ _EXPORTS = {
     "Encoded": "codec",
     "Codebook": "codebook",
     "CodebookBank": "bank",
+    "StreamEncoder": "stream",
+    "StreamDecoder": "stream",
     "EscapeMonitor": "bank",
     "report": "statistics",
     "exponent_histogram": "statistics",
