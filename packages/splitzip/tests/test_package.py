@@ -94,6 +94,24 @@ def test_inspect_command(tmp_path):
     assert "SPLZ" in done.output
 
 
+def test_plan_command():
+    paper = ["plan", "--ratio", "1.324", "--encode", "613.3GB/s", "--decode", "2181.8GB/s"]
+    done = CliRunner().invoke(main, [*paper, "--link", "400Gb/s", "--link", "450GB/s", "--json"])
+    assert done.exit_code == 0, done.output
+    told = json.loads(done.output)
+    assert told["bytes"] == 8 * 2**30, "Qwen3-32B, 32k tokens"
+    assert [row["answer"] for row in told["rows"]] == ["compress", "compress, overlapped"]
+    serial = told["rows"][0]["raw_seconds"] / told["rows"][0]["serial_seconds"]
+    assert serial == pytest.approx(1.163, abs=1e-3)
+    done = CliRunner().invoke(main, ["plan", "--link", "1GB/s", "--tokens", "1024"])
+    assert done.exit_code == 0, done.output
+    assert "overlapped" in done.output
+    for bad in (["--link", "fast"], ["--link", "1GB/s", "--ratio", "1.3"]):
+        done = CliRunner().invoke(main, ["plan", *bad])
+        assert done.exit_code == 1
+        assert done.output.startswith("Error")
+
+
 def readme_examples():
     text = (Path(__file__).parents[1] / "README.md").read_text(encoding="utf-8")
     return re.findall(r"```python\n(.*?)```\n+```\n(.*?)```", text, re.DOTALL)

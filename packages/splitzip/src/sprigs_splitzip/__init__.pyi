@@ -29,16 +29,25 @@ from .statistics import exponent_histogram as exponent_histogram
 from .statistics import report as report
 from .stream import StreamDecoder as StreamDecoder
 from .stream import StreamEncoder as StreamEncoder
+from .transfer import AdaptivePolicy as AdaptivePolicy
+from .transfer import CodecProfile as CodecProfile
+from .transfer import LinkProfile as LinkProfile
+from .transfer import Timeline as Timeline
 from .transfer import breakeven_bandwidth as breakeven_bandwidth
+from .transfer import measure_codec as measure_codec
 from .transfer import pipelined_speedup as pipelined_speedup
 from .transfer import serial_speedup as serial_speedup
+from .transfer import simulate as simulate
+from .transfer import transfer_time as transfer_time
 
 __all__ = [
+    "AdaptivePolicy",
     "BufferTooSmall",
     "ChecksumError",
     "Codebook",
     "CodebookBank",
     "Codec",
+    "CodecProfile",
     "DeviceUnavailable",
     "Encoded",
     "EscapeMonitor",
@@ -47,11 +56,13 @@ __all__ = [
     "FrameInfo",
     "LayoutMismatch",
     "LimitError",
+    "LinkProfile",
     "Report",
     "SplitZipError",
     "StreamDecoder",
     "StreamEncoder",
     "StreamInfo",
+    "Timeline",
     "TruncatedError",
     "UnsupportedDtype",
     "best_ratio",
@@ -64,7 +75,10 @@ __all__ = [
     "float_format",
     "inspect",
     "max_encoded_size",
+    "measure_codec",
     "pipelined_speedup",
     "report",
     "serial_speedup",
+    "simulate",
+    "transfer_time",
 ]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -81,6 +82,80 @@ def inspect(file: Path, as_json: bool) -> None:
             click.echo(f"{key:15} {value}")
 
 
+@click.command()
+@click.option(
+    "--link", "links", required=True, multiple=True, help="Bandwidth, like 25GB/s or 400Gb/s; may be repeated."
+)
+@click.option("--bytes", "nbytes", type=float, help="Raw bytes of the transfer; or give the model's numbers:")
+@click.option("--layers", default=64, show_default=True, help="Layers; the defaults are those of Qwen3-32B.")
+@click.option("--kv-heads", default=8, show_default=True, help="K and V heads a layer.")
+@click.option("--head-dim", default=128, show_default=True, help="Width of a head.")
+@click.option("--tokens", default=32_768, show_default=True, help="Tokens in the cache.")
+@click.option("--ratio", type=float, help="Of the codec; with both rates, instead of measuring on this machine.")
+@click.option("--encode", help="Encoder's rate in raw bytes, like 613GB/s.")
+@click.option("--decode", help="Decoder's rate in raw bytes, like 2182GB/s.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def plan(
+    links: tuple[str, ...],
+    nbytes: float | None,
+    layers: int,
+    kv_heads: int,
+    head_dim: int,
+    tokens: int,
+    ratio: float | None,
+    encode: str | None,
+    decode: str | None,
+    as_json: bool,
+) -> None:
+    """Tell whether compressing a KV transfer pays on a link, one after another and overlapped."""
+    from . import transfer
+
+    with _clean_errors():
+        size = int(nbytes) if nbytes is not None else layers * 2 * kv_heads * head_dim * 2 * tokens
+        given = (ratio, encode, decode)
+        if None not in given:
+            assert ratio is not None
+            assert encode is not None
+            assert decode is not None
+            rates = [transfer.LinkProfile.parse(text).bandwidth for text in (encode, decode)]
+            codecs = {"given": transfer.CodecProfile(ratio, *rates)}
+        elif given == (None, None, None):
+            codecs = _measured_profiles()
+        else:
+            raise SplitZipError("give --ratio, --encode and --decode together, or none of them")
+        rows = transfer.compare_modes(size, [transfer.LinkProfile.parse(text) for text in links], codecs)
+    if as_json:
+        click.echo(json.dumps({"bytes": size, "codecs": {k: vars(v) for k, v in codecs.items()}, "rows": rows}))
+        return
+    from rich.console import Console
+    from rich.table import Table
+
+    console = Console(width=None if Console().is_terminal else 110, highlight=False)
+    for name, codec in codecs.items():
+        told = f"{codec.encode_rate / 1e9:.2f} GB/s in, {codec.decode_rate / 1e9:.2f} GB/s out"
+        console.print(f"codec {name}: ratio {codec.ratio:.3f}, {told}")
+    table = Table(title=f"{size / 2**30:.3g} GiB of KV cache, frames of 4 MiB")
+    for column in ("link", "codec", "raw", "one after another", "overlapped", "answer"):
+        table.add_column(column, justify="left" if column in ("codec", "answer") else "right")
+    for row in rows:
+        raw = row["raw_seconds"]
+        cells = [f"{row[key]:.4g} s ({raw / row[key]:.2f}x)" for key in ("serial_seconds", "overlapped_seconds")]
+        table.add_row(f"{row['link'] / 1e9:g} GB/s", row["codec"], f"{raw:.4g} s", *cells, row["answer"])
+    console.print(table)
+
+
+def _measured_profiles() -> dict[str, Any]:
+    """Measure 4-bit and 3-bit codes on this machine, on the cache in the package, tiled beyond the caches."""
+    import numpy as np
+
+    from .codec import Codec
+    from .samples import shipped_bank, shipped_cache
+    from .transfer import measure_codec
+
+    x = np.resize(shipped_cache().reshape(-1), 1 << 24)
+    return {f"{b} bits": measure_codec(x, Codec(shipped_bank(b)["default"]), dtype="bf16") for b in (4, 3)}
+
+
 class _clean_errors:
     """Turn the package's errors into one line and exit code 1."""
 
@@ -92,7 +167,7 @@ class _clean_errors:
             raise click.ClickException(str(error)) from error
 
 
-commands: list[click.Command] = [calibrate, capture, inspect]
+commands: list[click.Command] = [calibrate, capture, inspect, plan]
 
 
 @click.group()
