@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -54,32 +57,138 @@ def calibrate(dumps: tuple[Path, ...], output: Path, code_bits: str) -> None:
 
 
 @click.command()
+@click.argument("files", nargs=-1, required=True, type=_FILE)
+@click.option("--output", "-o", type=_PATH, help="For a single file; default: NAME.splz.safetensors beside it.")
+@click.option("--code-bits", default="4", show_default=True, type=click.Choice(["3", "4", "auto"]))
+@click.option("--bank", type=_FILE, help="Codebooks by tensor name, as `calibrate` writes them.")
+@click.option("--threads", type=int, help="Threads a file [default: the CPUs, at most 8].")
+@click.option("--jobs", default=1, show_default=True, help="Files at a time.")
+def compress(
+    files: tuple[Path, ...],
+    output: Path | None,
+    code_bits: str,
+    bank: Path | None,
+    threads: int | None,
+    jobs: int,
+) -> None:
+    """Compress safetensors files, bit-exactly; they remain safetensors files."""
+    from concurrent.futures import ThreadPoolExecutor
+
+    from . import io
+
+    with _clean_errors():
+        if output is not None and len(files) > 1:
+            raise SplitZipError("-o names one file; leave it out to compress several")
+        targets = [output or path.with_name(f"{path.stem}.splz.safetensors") for path in files]
+        bits: Any = code_bits if code_bits == "auto" else int(code_bits)
+        codebooks = None if bank is None else CodebookBank.load(bank)
+        with _progress(sum(path.stat().st_size for path in files)) as advance, ThreadPoolExecutor(jobs) as executor:
+            infos = io.compress_files(
+                zip(files, targets, strict=True),
+                executor=executor if jobs > 1 else None,
+                bank=codebooks,
+                code_bits=bits,
+                threads=threads,
+                progress=advance,
+            )
+    for target, info in zip(targets, infos, strict=True):
+        told = f"{len(info.compressed)} of {len(info.tensors)} tensors compressed, ratio {info.ratio:.3f}, bit-exact"
+        click.echo(f"{target}: {told}")
+
+
+@click.command()
+@click.argument("file", type=_FILE)
+@click.option("--output", "-o", required=True, type=_PATH, help="The plain safetensors file.")
+@click.option("--threads", type=int, help="Threads [default: the CPUs, at most 8].")
+def decompress(file: Path, output: Path, threads: int | None) -> None:
+    """Restore the safetensors file that was compressed."""
+    from . import io
+
+    with _clean_errors(), _progress(io.inspect_file(file).raw_nbytes) as advance:
+        io.decompress_file(file, output, threads=threads, progress=advance)
+    click.echo(str(output))
+
+
+@click.command()
+@click.argument("file", type=_FILE)
+def verify(file: Path) -> None:
+    """Decode everything in a compressed file (safetensors or a bare stream) and compare checksums."""
+    from . import io
+    from .codec import decompress as decode
+
+    with _clean_errors():
+        if _is_stream(file):
+            decode(file.read_bytes())
+            click.echo(f"{file}: verified")
+            return
+        with _progress(file.stat().st_size) as advance:
+            info = io.verify_file(file, progress=advance)
+    click.echo(f"{file}: {len(info.compressed)} tensors verified, ratio {info.ratio:.3f}")
+
+
+@click.command()
 @click.argument("file", type=_FILE)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def inspect(file: Path, as_json: bool) -> None:
-    """Show what the headers of a compressed stream say."""
+    """Show what the headers of a compressed file (safetensors or a bare stream) say."""
+    from . import io
     from .codec import inspect as inspect_stream
 
+    summary: dict[str, Any]
     with _clean_errors():
-        info = inspect_stream(file.read_bytes())
-    summary = {
-        "dtype": info.format.name,
-        "shape": list(info.shape),
-        "frames": len(info.frames),
-        "modes": sorted({frame.mode_name for frame in info.frames}),
-        "raw_bytes": info.raw_nbytes,
-        "bytes": info.nbytes,
-        "ratio": round(info.ratio, 6),
-        "escapes": info.n_escapes,
-        "checksums": all(frame.checksum is not None for frame in info.frames),
-        "tag": info.tag,
-        "trailing_bytes": info.trailing,
-    }
+        if not _is_stream(file):
+            stored = io.inspect_file(file)
+            summary = {
+                "raw_bytes": stored.raw_nbytes,
+                "bytes": stored.nbytes,
+                "ratio": round(stored.ratio, 6),
+                "compressed": len(stored.compressed),
+                "tensors": {
+                    name: {"dtype": dtype, "shape": list(shape), "ratio": round(ratio, 6)}
+                    for name, (dtype, shape, ratio) in stored.tensors.items()
+                },
+            }
+        else:
+            info = inspect_stream(file.read_bytes())
+            summary = {
+                "dtype": info.format.name,
+                "shape": list(info.shape),
+                "frames": len(info.frames),
+                "modes": sorted({frame.mode_name for frame in info.frames}),
+                "raw_bytes": info.raw_nbytes,
+                "bytes": info.nbytes,
+                "ratio": round(info.ratio, 6),
+                "escapes": info.n_escapes,
+                "checksums": all(frame.checksum is not None for frame in info.frames),
+                "tag": info.tag,
+                "trailing_bytes": info.trailing,
+            }
     if as_json:
         click.echo(json.dumps(summary))
-    else:
-        for key, value in summary.items():
+        return
+    for key, value in summary.items():
+        if isinstance(value, dict):
+            for name, entry in value.items():
+                click.echo(f"{name}: {entry['dtype']} {entry['shape']}, ratio {entry['ratio']:.3f}")
+        else:
             click.echo(f"{key:15} {value}")
+
+
+def _is_stream(file: Path) -> bool:
+    # What begins neither as one nor as the other is told apart by its name.
+    with file.open("rb") as opened:
+        start = opened.read(4)
+    return start == b"SPLZ" or file.suffix != ".safetensors"
+
+
+@contextmanager
+def _progress(total: int) -> Iterator[Callable[[int], None]]:
+    """Show a bar where somebody looks on."""
+    from rich.progress import Progress
+
+    with Progress(transient=True, disable=not sys.stderr.isatty()) as bar:
+        task = bar.add_task("", total=total)
+        yield lambda nbytes: bar.advance(task, nbytes)
 
 
 @click.command()
@@ -167,7 +276,7 @@ class _clean_errors:
             raise click.ClickException(str(error)) from error
 
 
-commands: list[click.Command] = [calibrate, capture, inspect, plan]
+commands: list[click.Command] = [calibrate, capture, compress, decompress, inspect, plan, verify]
 
 
 @click.group()

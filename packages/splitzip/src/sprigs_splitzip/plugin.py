@@ -54,6 +54,7 @@ def sprigs_method() -> sprigs.Method:
         extras={
             "fast": ("numba",),
             "plot": ("matplotlib",),
+            "safetensors": ("safetensors",),
             "torch": ("torch",),
             "jax": ("jax",),
             "cuda12": ("cupy",),
