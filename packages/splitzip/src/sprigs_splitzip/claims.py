@@ -20,6 +20,7 @@ from .bench import candidates, measure
 from .codebook import Codebook
 from .codec import Codec, compress, decompress
 from .floats import FORMATS, OPAQUE
+from .loopback import measure_transfers, replay_requests
 from .samples import ALICE256, CONSTITUTION96, DUMPS, load_dump, shipped_bank, shipped_cache
 from .statistics import exponent_histogram, report
 
@@ -129,6 +130,34 @@ def _faster(fast: bool) -> Outcome:
     )
 
 
+def _transfer(fast: bool) -> Outcome:
+    name, cache, codebook = _evaluation()
+    x = np.resize(cache.reshape(-1), 1 << (23 if fast else 24))
+    links = [100e6] if fast else [50e6, 100e6, 200e6]
+    transfers = measure_transfers(x, codebook, links, rounds=2 if fast else 3)
+    holds = all(t.speedup > 1.15 and abs(t.speedup / t.simulated_speedup - 1) < 0.1 for t in transfers)
+    return Outcome(
+        measured=", ".join(f"{t.speedup:.3f}x at {t.link / 1e6:.0f} MB/s" for t in transfers) + f" ({name})",
+        baseline="simulator " + ", ".join(f"{t.simulated_speedup:.3f}x" for t in transfers),
+        holds=holds,
+    )
+
+
+def _serving(fast: bool) -> Outcome:
+    _, cache, codebook = _evaluation()
+    x = np.resize(cache.reshape(-1), 1 << (21 if fast else 23))
+    rounds = 2 if fast else 3
+    first = replay_requests(x, codebook, 100e6, 0.928, rounds=rounds)
+    loop = replay_requests(x, codebook, 100e6, 0.752, requests=3 if fast else 8, rounds=rounds)
+    holds = all(abs(replay.gain / replay.predicted - 1) < 0.1 for replay in (first, loop))
+    return Outcome(
+        measured=f"TTFT {first.gain:.3f}x, requests {loop.gain:.3f}x",
+        baseline=f"Amdahl's law {first.predicted:.3f}x, {loop.predicted:.3f}x",
+        holds=holds,
+        note="the transfer's share of the time is chosen: 0.928 and 0.752, at which the law gives the paper's figures",
+    )
+
+
 def _not_here(reason: str) -> Callable[[bool], Outcome]:
     return lambda fast: Outcome(measured="", holds=None, note=reason)
 
@@ -194,16 +223,16 @@ CLAIMS = (
         id="transfer",
         statement="KV transfers become faster end to end",
         paper="1.32x",
-        here="not run: this version has no transfer pipeline",
-        bar="above 1.15 on a limited loopback link",
-        run=_not_here("this version has no transfer pipeline"),
+        here="two processes, a loopback socket held to 50, 100 and 200 MB/s, frames of 1 MiB, 32 MiB",
+        bar="above 1.15, and within 10 % of the simulator",
+        run=_transfer,
     ),
     Claim(
-        id="ttft",
+        id="serving",
         statement="Time to first token and request throughput improve",
         paper="1.30x TTFT, 1.23x requests",
-        here="not run: this version has no transfer pipeline",
-        bar="within 10 % of the Amdahl line",
-        run=_not_here("this version has no transfer pipeline"),
+        here="the same socket; a pause for the rest of a request; one request, and a closed loop of eight",
+        bar="within 10 % of Amdahl's law at the stated share",
+        run=_serving,
     ),
 )
