@@ -22,6 +22,9 @@ from .format import FrameInfo as FrameInfo
 from .format import StreamInfo as StreamInfo
 from .format import dense_size as dense_size
 from .format import max_encoded_size as max_encoded_size
+from .paged import decode_pages as decode_pages
+from .paged import encode_pages as encode_pages
+from .paged import layout_fingerprint as layout_fingerprint
 from .statistics import Report as Report
 from .statistics import best_ratio as best_ratio
 from .statistics import exponent_entropy as exponent_entropy
@@ -68,12 +71,15 @@ __all__ = [
     "best_ratio",
     "breakeven_bandwidth",
     "compress",
+    "decode_pages",
     "decompress",
     "dense_size",
+    "encode_pages",
     "exponent_entropy",
     "exponent_histogram",
     "float_format",
     "inspect",
+    "layout_fingerprint",
     "max_encoded_size",
     "measure_codec",
     "pipelined_speedup",

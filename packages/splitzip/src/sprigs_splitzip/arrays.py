@@ -40,6 +40,46 @@ class BitView:
         return int(self.bits.nbytes)
 
 
+@dataclass(frozen=True, eq=False)
+class Pieces:
+    """Elements that lie in several contiguous pieces of equal length, in this order; views, not copies.
+
+    Attributes:
+        parts: The pieces, flat unsigned integers.
+    """
+
+    parts: tuple[Bits, ...]
+
+    @property
+    def piece_elems(self) -> int:
+        """Elements a piece."""
+        return int(self.parts[0].size)
+
+    @property
+    def size(self) -> int:
+        """Elements of all pieces."""
+        return len(self.parts) * self.piece_elems
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Of the elements."""
+        return self.parts[0].dtype
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all pieces."""
+        return self.size * int(self.dtype.itemsize)
+
+    @property
+    def addresses(self) -> npt.NDArray[np.uint64]:
+        """Where each piece begins."""
+        return np.array([part.ctypes.data for part in self.parts], np.uint64)
+
+    def view(self, dtype: Any) -> npt.NDArray[Any]:
+        """Gather the elements into one array, a copy, and view that."""
+        return np.concatenate(self.parts).view(dtype)
+
+
 def as_bits(x: object, dtype: object = None) -> BitView:
     """View `x` as a flat array of unsigned integers, copying only if it is not C-contiguous.
 
@@ -53,6 +93,13 @@ def as_bits(x: object, dtype: object = None) -> BitView:
         UnsupportedDtype: Element type not handled, or `dtype` does not fit the array.
         DeviceUnavailable: The array lives on an accelerator.
     """
+    array, own = strided_bits(x, dtype)
+    contiguous = np.ascontiguousarray(array).reshape(-1)
+    return BitView(contiguous.view(own.bits_dtype), own, tuple(int(d) for d in array.shape))
+
+
+def strided_bits(x: object, dtype: object = None) -> tuple[npt.NDArray[Any], FloatFormat]:
+    """View `x` as a NumPy array with the strides it has, and tell its format; see `as_bits`."""
     declared = None if dtype is None else float_format(dtype)
     if declared is OPAQUE and isinstance(x, (bytes, bytearray, memoryview)):
         x = np.frombuffer(x, np.uint8)
@@ -61,8 +108,7 @@ def as_bits(x: object, dtype: object = None) -> BitView:
         own = format_of_bits(array.dtype, array.dtype.itemsize, declared)
     elif declared is not None and declared != own:
         raise UnsupportedDtype(f"the array is {own.name} but dtype={declared.name!r} was given")
-    contiguous = np.ascontiguousarray(array).reshape(-1)
-    return BitView(contiguous.view(own.bits_dtype), own, tuple(int(d) for d in array.shape))
+    return array, own
 
 
 def allocate(form: FloatFormat, shape: Sequence[int], like: Like) -> tuple[Any, Bits]:

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from . import reference
-from .arrays import Bits
+from .arrays import Bits, Pieces
 from .codebook import Codebook
 from .errors import DeviceUnavailable, SplitZipError
 from .format import Sections
@@ -29,7 +29,7 @@ MAX_AUTO_THREADS = 8
 """Memory bandwidth is spent by then; more threads only get in each other's way."""
 
 
-Encode = Callable[[Bits, Codebook, Sections, int, Bytes, int, int], int | None]
+Encode = Callable[[Any, Codebook, Sections, int, Bytes, int, int], int | None]
 Decode = Callable[[Bytes, Codebook, Sections, int, int, Bits, int], None]
 
 
@@ -43,9 +43,10 @@ class Backend:
 
 
 def _numpy_encode(
-    bits: Bits, codebook: Codebook, layout: Sections, chunk_log2: int, payload: Bytes, limit: int, _threads: int
+    bits: Bits | Pieces, codebook: Codebook, layout: Sections, chunk_log2: int, payload: Bytes, limit: int, _threads: int
 ) -> int | None:
-    return reference.encode(bits, codebook, layout, chunk_log2, payload, limit)
+    flat = bits.view(bits.dtype) if isinstance(bits, Pieces) else bits
+    return reference.encode(flat, codebook, layout, chunk_log2, payload, limit)
 
 
 def _numpy_decode(
@@ -60,7 +61,7 @@ def _padded(encode: Encode) -> Encode:
     """Make an encoder clear the bytes between the sections too."""
 
     def encode_and_pad(
-        bits: Bits, codebook: Codebook, layout: Sections, chunk_log2: int, payload: Bytes, limit: int, threads: int
+        bits: Bits | Pieces, codebook: Codebook, layout: Sections, chunk_log2: int, payload: Bytes, limit: int, threads: int
     ) -> int | None:
         n_escapes = encode(bits, codebook, layout, chunk_log2, payload, limit, threads)
         if n_escapes is not None:
@@ -84,7 +85,14 @@ def _numba() -> Backend:
         fast.check_escapes(payload, codebook.format, layout, chunk_log2, n, n_escapes)
         fast.decode(payload, codebook, layout, chunk_log2, n_escapes, out, threads)
 
-    return Backend("numba", _padded(fast.encode), decode)
+    def encode(
+        bits: Bits | Pieces, codebook: Codebook, layout: Sections, chunk_log2: int, payload: Bytes, limit: int, threads: int
+    ) -> int | None:
+        if isinstance(bits, Pieces):
+            return fast.encode_pieces(bits, codebook, layout, chunk_log2, payload, limit, threads)
+        return fast.encode(bits, codebook, layout, chunk_log2, payload, limit, threads)
+
+    return Backend("numba", _padded(encode), decode)
 
 
 @lru_cache(maxsize=1)

@@ -22,7 +22,7 @@ import numba
 import numpy as np
 import numpy.typing as npt
 
-from .arrays import Bits
+from .arrays import Bits, Pieces
 from .codebook import Codebook
 from .errors import FormatError
 from .floats import FloatFormat
@@ -74,12 +74,18 @@ def _encoder(e_bits: int, m_bits: int, b: int, window: bool, streaming: bool) ->
     stamp = SOURCE_STAMP
 
     @numba.njit(
-        "uint64(uint64, uint64, uint64, uint64, uint64, uint64[::1], uint8[::1],"
+        "uint64(uint64[::1], uint64, uint64, uint64, uint64, uint64, uint64[::1], uint8[::1],"
         " uint32[::1], uint16[::1], uint8[::1], uint64)",
         nogil=True, cache=True, boundscheck=False,
     )  # fmt: skip
-    def encode(x, n_groups, first_chunk, end_chunk, log2_groups, planes, runs, counts, positions, exponents, limit):
-        """Encode chunks [first_chunk, end_chunk); stop early, returning more than `limit`, if escapes abound."""
+    def encode(
+        pieces, piece_groups, n_groups, first_chunk, end_chunk, log2_groups, planes, runs,
+        counts, positions, exponents, limit,
+    ):  # fmt: skip
+        """Encode chunks [first_chunk, end_chunk); stop early, returning more than `limit`, if escapes abound.
+
+        The elements lie in `pieces` (addresses) of `piece_groups` groups each.
+        """
         _ = stamp  # numba caches by this file and the closure; this puts the intrinsics into the latter
         plane_bases = planes.ctypes.data
         run_table = runs.ctypes.data
@@ -90,8 +96,13 @@ def _encoder(e_bits: int, m_bits: int, b: int, window: bool, streaming: bool) ->
         for chunk in range(first_chunk, end_chunk):
             before = k
             first_group = chunk << log2_groups
+            piece = first_group // piece_groups
+            left = _ZERO
+            at = _ZERO
+            if first_group < n_groups:
+                left = (piece + _ONE) * piece_groups - first_group
+                at = pieces[piece] + (piece_groups - left) * group_bytes
             for group in range(first_group, min(first_group + (_ONE << log2_groups), n_groups)):
-                at = x + group * group_bytes
                 mask = encode_group(at, plane_bases, group, run_table, n_runs, e_bits, m_bits, b, window, streaming)
                 if mask != _ZERO:
                     first = (group - first_group) << _SIX
@@ -106,6 +117,12 @@ def _encoder(e_bits: int, m_bits: int, b: int, window: bool, streaming: bool) ->
                             k += _ONE
                     if k > limit:
                         return k
+                at += group_bytes
+                left -= _ONE
+                if left == _ZERO and group + _ONE < n_groups:
+                    piece += _ONE
+                    at = pieces[piece]
+                    left = piece_groups
             counts[chunk] = k - before
         return k
 
@@ -183,6 +200,46 @@ def _decoder(e_bits: int, m_bits: int, b: int, window: bool, streaming: bool) ->
     return cast("Callable[..., None]", decode)
 
 
+@cache
+def _piece_decoder(e_bits: int, m_bits: int, b: int, window: bool) -> Callable[..., None]:
+    itemsize = (1 + e_bits + m_bits) // 8
+    item = _U64(itemsize)
+    group_bytes = _U64(LANES * itemsize)
+    shift = _U64(m_bits)
+    keep = _U64(~(((1 << e_bits) - 1) << m_bits) & (2**64 - 1))
+    stamp = SOURCE_STAMP
+
+    @numba.njit(
+        "void(uint64[::1], uint64[::1], uint64, uint64, uint64, uint64, uint64, uint8[::1], uint64, uint64, uint64)",
+        nogil=True, cache=True, boundscheck=False,
+    )  # fmt: skip
+    def decode(
+        planes, pieces, piece_groups, n_groups, first_chunk, end_chunk, log2_groups, runs, starts, positions, exponents
+    ):
+        """Decode chunks [first_chunk, end_chunk) into `pieces` (addresses) of `piece_groups` groups each."""
+        _ = stamp
+        plane_bases = planes.ctypes.data
+        run_table = runs.ctypes.data
+        n_runs = _U64(runs.size // RUN_BYTES)
+        for chunk in range(first_chunk, end_chunk):
+            first_group = chunk << log2_groups
+            k = load_uint(starts + chunk * _FOUR, 4)
+            end_escape = load_uint(starts + chunk * _FOUR + _FOUR, 4)
+            for group in range(first_group, min(first_group + (_ONE << log2_groups), n_groups)):
+                piece = group // piece_groups
+                at = pieces[piece] + (group - piece * piece_groups) * group_bytes
+                decode_group(plane_bases, group, at, run_table, n_runs, e_bits, m_bits, b, window, False)
+                end_position = (group - first_group + _ONE) << _SIX
+                while k < end_escape and load_uint(positions + k * _TWO, 2) < end_position:
+                    inside = load_uint(positions + k * _TWO, 2) & _U64(LANES - 1)
+                    mended = at + inside * item
+                    value = (load_uint(mended, itemsize) & keep) | (load_uint(exponents + k, 1) << shift)
+                    store_uint(mended, value, itemsize)
+                    k += _ONE
+
+    return cast("Callable[..., None]", decode)
+
+
 @numba.njit("int64(uint64, uint64, uint64, uint64, uint64, uint64, uint64, uint64)", nogil=True, cache=True)
 def _find_fault(starts, positions, exponents, n_chunks, n, chunk_log2, n_escapes, n_exponents):
     """Return 0 if the escape sections are sound, else which of them is not (1 starts, 2 positions, 3 exponents)."""
@@ -210,16 +267,45 @@ def encode(
     bits: Bits, codebook: Codebook, layout: Sections, chunk_log2: int, payload: Bytes, limit: int, threads: int = 1
 ) -> int | None:
     """As `reference.encode`, on up to `threads` threads."""
+    n_groups = bits.size // LANES
+    pieces = np.array([bits.ctypes.data], np.uint64)
+    tail = bits[n_groups * LANES :]
+    return _encode(pieces, max(1, n_groups), n_groups, tail, codebook, layout, chunk_log2, payload, limit, threads)
+
+
+def encode_pieces(
+    pieces: Pieces, codebook: Codebook, layout: Sections, chunk_log2: int, payload: Bytes, limit: int, threads: int = 1
+) -> int | None:
+    """As `encode`, of elements that lie in several places; each place holds a multiple of 64."""
+    n_groups, piece_groups = pieces.size // LANES, pieces.piece_elems // LANES
+    none = np.empty(0, pieces.dtype)
+    return _encode(
+        pieces.addresses, piece_groups, n_groups, none, codebook, layout, chunk_log2, payload, limit, threads
+    )
+
+
+def _encode(
+    pieces: npt.NDArray[np.uint64],
+    piece_groups: int,
+    n_groups: int,
+    tail_bits: Bits,
+    codebook: Codebook,
+    layout: Sections,
+    chunk_log2: int,
+    payload: Bytes,
+    limit: int,
+    threads: int,
+) -> int | None:
     form = codebook.format
     # FP32 writes three planes of up to 128 bytes a group, more than the write-combining buffers hold: 8x slower.
-    streaming = bits.nbytes >= STREAMING_BYTES and form.itemsize <= 2 and payload.ctypes.data % 16 == 0
+    nbytes = n_groups * LANES * form.itemsize
+    streaming = nbytes >= STREAMING_BYTES and form.itemsize <= 2 and payload.ctypes.data % 16 == 0
     kernel = _encoder(form.exponent_bits, form.mantissa_bits, codebook.code_bits, codebook.is_window, streaming)
     runs = _run_table(codebook)
     planes = _plane_addresses(payload.ctypes.data, layout)
     scratch = _scratch.scratch
     counts = scratch.array("counts", layout.n_chunks + 1, np.uint32)
     counts[:] = 0
-    n_groups = bits.size // LANES
 
     def encode_range(task: int, first: int, end: int) -> tuple[int, npt.NDArray[np.uint16], Bytes]:
         capacity = min(limit, max(1024, ((end - first) << chunk_log2) // _SCRATCH_SHARE))
@@ -227,7 +313,7 @@ def encode(
             positions = scratch.array(f"positions {task}", capacity + LANES, np.uint16)
             exponents = scratch.array(f"exponents {task}", capacity + LANES, np.uint8)
             found = kernel(
-                bits.ctypes.data, n_groups, first, end, chunk_log2 - 6, planes, runs,
+                pieces, piece_groups, n_groups, first, end, chunk_log2 - 6, planes, runs,
                 counts[1:], positions, exponents, capacity,
             )  # fmt: skip
             if found <= capacity or capacity == limit:
@@ -235,8 +321,8 @@ def encode(
             capacity = min(limit, 8 * capacity)
 
     parts = _in_ranges(encode_range, layout.n_chunks, chunk_log2, threads)
-    if bits.size % LANES:
-        tail = _encode_tail(kernel, bits[n_groups * LANES :], codebook, runs, layout, payload, n_groups)
+    if tail_bits.size:
+        tail = _encode_tail(kernel, tail_bits, codebook, runs, layout, payload, n_groups)
         counts[-1] += tail[0]
         tail[1][:] += (n_groups * LANES) & ((1 << chunk_log2) - 1)
         parts.append(tail)
@@ -252,6 +338,25 @@ def encode(
         positions_at += 2 * found
         exponents_at += found
     return n_escapes
+
+
+def decode_pieces(
+    payload: Bytes, codebook: Codebook, layout: Sections, chunk_log2: int, n_escapes: int, out: Pieces, threads: int = 1
+) -> None:
+    """As `decode`, into several places, each of a multiple of 64 elements."""
+    form = codebook.format
+    kernel = _piece_decoder(form.exponent_bits, form.mantissa_bits, codebook.code_bits, codebook.is_window)
+    runs = _run_table(codebook)
+    base = payload.ctypes.data
+    planes = _plane_addresses(base, layout)
+
+    def decode_range(_task: int, first: int, end: int) -> None:
+        kernel(
+            planes, out.addresses, out.piece_elems // LANES, out.size // LANES, first, end, chunk_log2 - 6, runs,
+            base + layout.starts, base + layout.positions, base + layout.exponents(n_escapes),
+        )  # fmt: skip
+
+    _in_ranges(decode_range, layout.n_chunks, chunk_log2, threads)
 
 
 def decode(
@@ -331,7 +436,8 @@ def _encode_tail(
     padded[: tail.size] = tail
     counts = np.zeros(1, np.uint32)
     positions, exponents = np.empty(LANES, np.uint16), np.empty(LANES, np.uint8)
-    found = kernel(padded.ctypes.data, 1, 0, 1, 0, addresses, runs, counts, positions, exponents, LANES)
+    piece = np.array([padded.ctypes.data], np.uint64)
+    found = kernel(piece, 1, 1, 0, 1, 0, addresses, runs, counts, positions, exponents, LANES)
     for (width, plane), (_, source) in zip(layout.planes, offsets, strict=True):
         at = plane + group * LANES * width // 8
         size = -(-tail.size * width // 8)
