@@ -2,7 +2,6 @@
 
 import json
 import sys
-import types
 from inspect import signature
 
 import click
@@ -280,19 +279,19 @@ def test_doctor_shows_all_failures_even_when_strict(run, here, monkeypatch):
     assert "dist-worse" in result.stderr
 
 
-def test_doctor_tells_the_emulators_compiler(run, monkeypatch):
-    class CompilerNotFound(Exception):
-        pass
-
-    emulator = types.SimpleNamespace(find_compiler=lambda: "g++ 12.2", CompilerNotFound=CompilerNotFound)
-    monkeypatch.setitem(sys.modules, "sprigs_emulator", emulator)
-    assert json.loads(run("doctor", "--json").stdout)["emulator"] == "uses g++ 12.2"
-
-    def missing():
-        raise CompilerNotFound("install g++")
-
-    emulator.find_compiler = missing
-    assert "install g++" in json.loads(run("doctor", "--json").stdout)["emulator"]
+@pytest.mark.parametrize(
+    ("body", "said"), [("return 'g++ 12.2'", "uses g++ 12.2"), ("raise RuntimeError('install g++')", "install g++")]
+)
+def test_doctor_tells_the_emulators_compiler(run, here, body, said):
+    here.add(
+        "emulator",
+        "import sprigs\n"
+        f"def find_compiler():\n    {body}\n"
+        "@sprigs.hookimpl\ndef sprigs_method():\n"
+        "    exports = {'find_compiler': f'{__name__}:find_compiler'}\n"
+        "    return sprigs.Method(name='emulator', title='t', paper=None, exports=exports)\n",
+    )
+    assert said in json.loads(run("doctor", "--json").stdout)["emulator"]
 
 
 def test_doctor_and_blocked(run, here, monkeypatch):

@@ -281,10 +281,29 @@ def test_no_device(module, cupy):
         module["nothing"](1, 32, ())
 
 
-def test_missing_emulator_says_what_to_install(module, monkeypatch):
-    monkeypatch.setitem(sys.modules, "sprigs_emulator", None)
+@pytest.fixture
+def afresh(here):
+    """The default registry looks anew, before and after."""
+    sprigs.registry().refresh()
+    yield here
+    sprigs.registry().refresh()
+
+
+def test_missing_emulator_says_what_to_install(module, afresh):
     with pytest.raises(KernelsUnavailable, match="pip install sprigs-emulator"):
         module.emulate()
+
+
+def test_the_emulator_is_found_through_the_registry(module, afresh):
+    afresh.add(
+        "emulator",
+        "import sprigs\n"
+        "def compile(source, options):\n    return source, options\n"
+        "@sprigs.hookimpl\ndef sprigs_method():\n"
+        "    exports = {'compile': f'{__name__}:compile'}\n"
+        "    return sprigs.Method(name='emulator', title='t', paper=None, exports=exports)\n",
+    )
+    assert module.emulate() == (SOURCE, ("-DWORD=unsigned char",))
 
 
 def test_reachable_from_the_package():

@@ -43,7 +43,13 @@ class Backend:
 
 
 def _numpy_encode(
-    bits: Bits | Pieces, codebook: Codebook, layout: Sections, chunk_log2: int, payload: Bytes, limit: int, _threads: int
+    bits: Bits | Pieces,
+    codebook: Codebook,
+    layout: Sections,
+    chunk_log2: int,
+    payload: Bytes,
+    limit: int,
+    _threads: int,
 ) -> int | None:
     flat = bits.view(bits.dtype) if isinstance(bits, Pieces) else bits
     return reference.encode(flat, codebook, layout, chunk_log2, payload, limit)
@@ -61,7 +67,13 @@ def _padded(encode: Encode) -> Encode:
     """Make an encoder clear the bytes between the sections too."""
 
     def encode_and_pad(
-        bits: Bits | Pieces, codebook: Codebook, layout: Sections, chunk_log2: int, payload: Bytes, limit: int, threads: int
+        bits: Bits | Pieces,
+        codebook: Codebook,
+        layout: Sections,
+        chunk_log2: int,
+        payload: Bytes,
+        limit: int,
+        threads: int,
     ) -> int | None:
         n_escapes = encode(bits, codebook, layout, chunk_log2, payload, limit, threads)
         if n_escapes is not None:
@@ -86,7 +98,13 @@ def _numba() -> Backend:
         fast.decode(payload, codebook, layout, chunk_log2, n_escapes, out, threads)
 
     def encode(
-        bits: Bits | Pieces, codebook: Codebook, layout: Sections, chunk_log2: int, payload: Bytes, limit: int, threads: int
+        bits: Bits | Pieces,
+        codebook: Codebook,
+        layout: Sections,
+        chunk_log2: int,
+        payload: Bytes,
+        limit: int,
+        threads: int,
     ) -> int | None:
         if isinstance(bits, Pieces):
             return fast.encode_pieces(bits, codebook, layout, chunk_log2, payload, limit, threads)

@@ -6,9 +6,11 @@ import platform
 import shutil
 import subprocess
 from dataclasses import dataclass
+from typing import Any
 
 import click
 
+from sprigs import Registry
 from sprigs._entries import error_dict
 from sprigs._loading import describe
 from sprigs.bench._facts import version
@@ -40,7 +42,7 @@ def command(context: click.Context, as_json: bool) -> None:
     versions = {name: version(name) for name in DISTRIBUTIONS}
     compilers = {name: compiler_version(name) for name in COMPILERS}
     cuda = cuda_devices()
-    emulator = emulator_state()
+    emulator = emulator_state(registry)
     if as_json:
         print_json(
             {
@@ -90,16 +92,15 @@ def compiler_version(name: str) -> str | None:
     return next((line.strip() for line in lines if "release" in line), lines[0].strip())
 
 
-def emulator_state() -> str:
+def emulator_state(registry: Registry) -> str:
     """Whether `sprigs-emulator` is installed, and the compiler it uses."""
+    if "emulator" not in registry.methods():
+        return "not installed (pip install sprigs-emulator)"
     try:
-        import sprigs_emulator  # type: ignore[import-not-found, unused-ignore]
-    except ImportError as error:
-        missing = isinstance(error, ModuleNotFoundError) and error.name == "sprigs_emulator"
-        return "not installed (pip install sprigs-emulator)" if missing else describe(error)
-    try:
-        return f"uses {sprigs_emulator.find_compiler()}"
-    except sprigs_emulator.CompilerNotFound as error:
+        find_compiler: Any = registry.load("emulator", "find_compiler")
+        return f"uses {find_compiler()}"
+    except Exception as error:
+        # A failure of the plugin is told with the others; of the search for a compiler, here.
         return describe(error)
 
 

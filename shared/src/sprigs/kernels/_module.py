@@ -8,6 +8,8 @@ from functools import cached_property
 from importlib.resources import files
 from typing import Any
 
+from sprigs._errors import UnknownMethod
+from sprigs._registry import load
 from sprigs.kernels._arguments import prepare
 from sprigs.kernels._errors import KernelsUnavailable, LaunchError, SignatureError
 from sprigs.kernels._signature import Signature, signatures
@@ -79,13 +81,14 @@ class Module:
         Raises:
             KernelsUnavailable: `sprigs-emulator` is not installed.
         """
+        # Through the registry, as any method: the hub imports none.
         try:
-            import sprigs_emulator  # type: ignore[import-not-found, unused-ignore]
-        except ModuleNotFoundError as error:
+            compile_for_cpu: Any = load("emulator", "compile")
+        except UnknownMethod as error:
             raise KernelsUnavailable(
                 "running kernels on the CPU needs the emulator: pip install sprigs-emulator"
             ) from error
-        return sprigs_emulator.compile(self.source, options=self.options)
+        return compile_for_cpu(self.source, options=self.options)
 
     def function(self, name: str, device: int) -> Any:
         """The compiled CuPy function for a device, which must be the current one."""

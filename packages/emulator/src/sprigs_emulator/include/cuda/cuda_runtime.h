@@ -1,0 +1,2 @@
+// What CUDA keeps here is in front of every emulated kernel already.
+#pragma once
