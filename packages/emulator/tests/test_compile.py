@@ -144,6 +144,25 @@ def test_shared_declarations(checks):
         module["k"](1, 32, (x,), shared=128, checks=checks)
 
 
+@pytest.mark.parametrize(
+    ("size", "elements"),
+    [("1 << 4", 16), ("(1u << 2 * 2)", 16), ("N * N", 16), ("sizeof(int) > 3 ? 16 : 8", 16), ("64 >> 2", 16)],
+)
+def test_sizes_of_shared_arrays_may_be_expressions(size, elements):
+    text = f"""
+    #define N (1u << 2)
+    extern "C" __global__ void k(int* y) {{
+        __shared__ int a[{size}], b[{size}];
+        a[threadIdx.x] = b[threadIdx.x] = threadIdx.x;
+        __syncthreads();
+        y[threadIdx.x] = a[{elements - 1} - threadIdx.x] + b[threadIdx.x];
+    }}
+    """
+    y = np.zeros(elements, np.int32)
+    emulator.compile(text)["k"](1, elements, (y,), seed=range(3))
+    assert (y == elements - 1).all()
+
+
 def test_shared_memory_of_interleaved_blocks_is_apart():
     text = r"""
     extern __shared__ int dynamic[];

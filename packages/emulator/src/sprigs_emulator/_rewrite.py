@@ -155,7 +155,11 @@ def _variable(found: list[Token], index: int) -> str | None:
 
 
 def _join(words: list[Token]) -> str:
-    return " ".join(token.text for token in words)
+    """The tokens as text; what stood side by side still does, or `<<` would fall apart."""
+    pieces = [
+        token.text if i == 0 or token.start == words[i - 1].end else f" {token.text}" for i, token in enumerate(words)
+    ]
+    return "".join(pieces)
 
 
 def _shared(words: list[Token], in_function: bool, result: Rewritten, text: str) -> str:

@@ -84,13 +84,16 @@ def closing(found: list[Token], start: int) -> int:
 def split(found: list[Token], separator: str = ",") -> list[list[Token]]:
     """Split at the separators that stand in no bracket, angle brackets included."""
     parts: list[list[Token]] = [[]]
-    depth = 0
+    depth = angles = 0
     for token in found:
-        if token.text in "([{<":
+        if token.text in ("(", "[", "{"):
             depth += 1
-        elif token.text in ")]}>":
+        elif token.text in (")", "]", "}"):
             depth -= 1
-        if token.text == separator and depth == 0:
+        elif depth == 0 and token.text in ("<", ">"):
+            # Inside other brackets these compare and shift: `int a[1 << 4], b[8]`.
+            angles += 1 if token.text == "<" else -1
+        if token.text == separator and depth == 0 and angles == 0:
             parts.append([])
         else:
             parts[-1].append(token)

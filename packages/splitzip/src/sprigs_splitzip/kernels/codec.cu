@@ -53,7 +53,7 @@ typedef unsigned long long u64;
 #define ALL_LANES 0xFFFFFFFFu
 
 #define CODES (1u << CODE_BITS)
-enum { CODE_PAIRS = 1 << 2 * CODE_BITS };
+#define CODE_PAIRS (CODES * CODES)
 #define EXPONENT_MASK ((1u << EXPONENT_BITS) - 1u)
 #define BOTH(x) ((u32)(x) * 0x00010001u)
 #define ESCAPE 0x10u
