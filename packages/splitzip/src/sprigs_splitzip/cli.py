@@ -12,6 +12,7 @@ from typing import Any
 import click
 
 from .bank import CodebookBank, Key
+from .bench import bench
 from .errors import SplitZipError
 
 _PATH = click.Path(path_type=Path)
@@ -276,7 +277,8 @@ class _clean_errors:
             raise click.ClickException(str(error)) from error
 
 
-commands: list[click.Command] = [calibrate, capture, compress, decompress, inspect, plan, verify]
+# Its name is `bench`, and it is also the card's: `sprigs bench splitzip`.
+commands: list[click.Command] = [bench, calibrate, capture, compress, decompress, inspect, plan, verify]
 
 
 @click.group()
