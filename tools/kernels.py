@@ -6,6 +6,7 @@ For each `.cu` file under `packages/*/src` (or the named packages'), each `// va
 plain variant if there is none) and each kernel: registers, spills and shared memory, the size of the file's cubin, the
 number of instructions where nvdisasm is installed, and the figures of the kernel's comment,
 `// KERNEL: moves B bytes and does N operations per element, in at most I instructions`; the ceiling is for sm_90.
+Where variants differ, `// at most, LABEL: KERNEL I, KERNEL I` takes the place of I for the variant LABEL.
 
 Exits 1 if a kernel does not compile, spills, or exceeds its ceiling, 2 if NVRTC (through cuda-core) is not installed.
 """
@@ -30,6 +31,7 @@ ROOT = Path(__file__).resolve().parent.parent
 ARCHITECTURES = ("sm_75", "sm_80", "sm_86", "sm_89", "sm_90", "sm_100", "sm_120")
 
 _VARIANT = re.compile(r"^//\s*variant:\s*(.+?):\s*(-.*)$", re.MULTILINE)
+_CEILING = re.compile(r"^//\s*at most, (.+?):\s*(\w+ \d+(?:, \w+ \d+)*)\s*$", re.MULTILINE)
 _COST = re.compile(
     r"^//\s*(\w+): moves ([\d.]+) bytes and does ([\d.]+) operations per element(?:, in at most (\d+) instructions)?",
     re.MULTILINE,
@@ -69,6 +71,14 @@ def costs(source: str) -> dict[str, tuple[float, float, int | None]]:
     return {
         name: (float(moved), float(done), int(most) if most else None)
         for name, moved, done, most in _COST.findall(source)
+    }
+
+
+def ceilings(source: str) -> dict[str, dict[str, int]]:
+    """Return variant -> kernel -> most instructions."""
+    return {
+        label: {name: int(most) for name, most in (item.split() for item in items.split(", "))}
+        for label, items in _CEILING.findall(source)
     }
 
 
@@ -155,7 +165,7 @@ def count_instructions(cubin: bytes) -> dict[str, int]:
 def report(path: Path, root: Path = ROOT, architectures: Sequence[str] = ARCHITECTURES) -> list[Report]:
     """Compile one file in all its variants for all architectures."""
     source = path.read_text(encoding="utf-8")
-    stated = costs(source)
+    stated, own = costs(source), ceilings(source)
     reports: list[Report] = []
     for label, options in variants(source).items():
         package = path.relative_to(root).parts[1]
@@ -163,6 +173,8 @@ def report(path: Path, root: Path = ROOT, architectures: Sequence[str] = ARCHITE
             name: Report(package, path.name, label, name, *stated.get(name, (None, None, None)))
             for name in signatures(source, options)
         }
+        for name, most in own.get(label, {}).items():
+            of[name].ceiling = most
         for architecture in architectures:
             cubin, log = compile_cubin(source, options, architecture)
             counted = count_instructions(cubin)

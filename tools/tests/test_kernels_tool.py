@@ -10,6 +10,7 @@ sys.path.insert(0, str(ROOT / "tools"))
 
 from kernels import (  # noqa: E402
     Report,
+    ceilings,
     costs,
     disassembler,
     faults,
@@ -59,10 +60,12 @@ def test_comments():
 // variant: large: -DA=2
 // one: moves 3.5 bytes and does 8 operations per element, in at most 100 instructions
 // two: moves 1 bytes and does 2 operations per element
+// at most, large: one 90, two 7
 """
     assert variants(source) == {"small": ["-DA=1", "-DB=2"], "large": ["-DA=2"]}
     assert variants("") == {"": []}
     assert costs(source) == {"one": (3.5, 8.0, 100), "two": (1.0, 2.0, None)}
+    assert ceilings(source) == {"large": {"one": 90, "two": 7}}
 
 
 def test_faults():
@@ -91,11 +94,34 @@ def test_a_tree_without_kernels(tmp_path, capsys):
 def test_every_kernel_compiles_without_spills(path):
     """For the oldest architecture and for sm_90; `nox -s kernels` does all seven."""
     pytest.importorskip("cuda.core")
+    source = path.read_text(encoding="utf-8")
+    assert set(ceilings(source)) <= set(variants(source))
     reports = report(path, ROOT, ("sm_75", "sm_90"))
     assert reports
     assert faults(reports) == []
     if disassembler() is not None:
         assert all(r.instructions["sm_90"] > 0 for r in reports)
+
+
+def test_one_instruction_too_many_in_one_variant_is_found(tmp_path):
+    pytest.importorskip("cuda.core")
+    if disassembler() is None:
+        pytest.skip("nvdisasm is not installed")
+    path = tmp_path / "packages" / "grown" / "k.cu"
+    path.parent.mkdir(parents=True)
+    text = """// variant: small: -DN=1
+// variant: large: -DN=8
+// scale: moves 8 bytes and does 1 operations per element
+// at most, large: scale COUNT
+extern "C" __global__ void scale(float* x) { for (int i = 0; i < N; i++) x[i * 32 + threadIdx.x] *= 2.0f; }
+"""
+    path.write_text(text.replace("COUNT", "9999"))
+    count = next(r for r in report(path, tmp_path, ("sm_90",)) if r.variant == "large").instructions["sm_90"]
+    path.write_text(text.replace("COUNT", str(count)))
+    assert faults(report(path, tmp_path, ("sm_90",))) == []
+    path.write_text(text.replace("COUNT", str(count - 1)))
+    (told,) = faults(report(path, tmp_path, ("sm_90",)))
+    assert f"(large) has {count} instructions" in told
 
 
 def test_a_spilling_kernel_is_found(tmp_path):

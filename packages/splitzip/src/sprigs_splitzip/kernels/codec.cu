@@ -5,12 +5,20 @@
 //
 // What has to move, per BF16 element at 4 bits: encode 2 bytes in and 1.5 out, decode 1.5 in and 2 out. At 4.3 TB/s (a
 // copy on an H200) the floor is 2457 GB/s of raw data in both directions. Escapes (0.06 % of elements) are out of line.
-// encode_planes: moves 3.5 bytes and does 8 operations per element, in at most 1250 instructions
-// scan_counts: moves 0.001 bytes and does 0.004 operations per element, in at most 400 instructions
-// place_escapes: moves 0.004 bytes and does 0.01 operations per element, in at most 950 instructions
-// encode_single_pass: moves 3.5 bytes and does 8 operations per element, in at most 1250 instructions
-// place_exponents: moves 0.001 bytes and does 0.001 operations per element, in at most 220 instructions
-// decode: moves 3.5 bytes and does 10 operations per element, in at most 350 instructions
+// encode_planes: moves 3.5 bytes and does 9 operations per element
+// scan_counts: moves 0.001 bytes and does 0.004 operations per element, in at most 137 instructions
+// place_escapes: moves 0.004 bytes and does 0.01 operations per element
+// encode_single_pass: moves 3.5 bytes and does 9 operations per element
+// place_exponents: moves 0.001 bytes and does 0.001 operations per element
+// decode: moves 3.5 bytes and does 11 operations per element
+// Operations are instructions of the loop over groups of 8 elements on sm_90, the escape and tail branches left out;
+// what a block does once (tables, counts, scans) adds about 4 an element to encoding and 3 to decoding. The ceilings
+// are today's counts: they may only fall.
+// at most, bf16, 4 bits: decode 270, place_exponents 161, encode_single_pass 923, place_escapes 847, encode_planes 929
+// at most, bf16, 4 bits, any codebook: decode 270, place_exponents 161, encode_single_pass 984, place_escapes 912, encode_planes 990
+// at most, bf16, 3 bits: decode 300, place_exponents 181, encode_single_pass 1061, place_escapes 868, encode_planes 1066
+// at most, fp32, 4 bits: decode 328, place_exponents 161, encode_single_pass 1119, place_escapes 904, encode_planes 1130
+// at most, e5m2, 3 bits: decode 323, place_exponents 208, encode_single_pass 1200, place_escapes 888, encode_planes 1198
 //
 // Compiled once for each format and code width; the options are
 //   WORD_BYTES, EXPONENT_BITS, MANTISSA_BITS   of the format
