@@ -8,7 +8,8 @@ number of instructions where nvdisasm is installed, and the figures of the kerne
 `// KERNEL: moves B bytes and does N operations per element, in at most I instructions`; the ceiling is for sm_90.
 Where variants differ, `// at most, LABEL: KERNEL I, KERNEL I` takes the place of I for the variant LABEL.
 
-Exits 1 if a kernel does not compile, spills, or exceeds its ceiling, 2 if NVRTC (through cuda-core) is not installed.
+Exits 1 if a kernel does not compile, spills, keeps an array in local memory, or exceeds its ceiling, 2 if NVRTC
+(through cuda-core) is not installed.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ _COST = re.compile(
 )
 CEILING_ARCHITECTURE = "sm_90"
 _ENTRY = re.compile(r"Compiling entry function '(\w+)'")
-_SPILL = re.compile(r"(\d+) bytes spill stores, (\d+) bytes spill loads")
+_SPILL = re.compile(r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads")
 _USED = re.compile(r"Used (\d+) registers")
 _SHARED = re.compile(r"(\d+) bytes smem")
 
@@ -56,6 +57,7 @@ class Report:
     ceiling: int | None
     registers: dict[str, int] = field(default_factory=dict)
     spilled_bytes: dict[str, int] = field(default_factory=dict)
+    local_bytes: dict[str, int] = field(default_factory=dict)
     shared_bytes: dict[str, int] = field(default_factory=dict)
     cubin_bytes: dict[str, int] = field(default_factory=dict)
     instructions: dict[str, int] = field(default_factory=dict)
@@ -90,6 +92,9 @@ def faults(reports: Sequence[Report]) -> list[str]:
         spilling = [architecture for architecture, spilled in r.spilled_bytes.items() if spilled]
         if spilling:
             told.append(f"{where} spills on {', '.join(spilling)}")
+        local = [architecture for architecture, size in r.local_bytes.items() if size]
+        if local and not spilling:
+            told.append(f"{where} keeps an array in local memory on {', '.join(local)}: index it by constants")
         count = r.instructions.get(CEILING_ARCHITECTURE)
         if count is not None and r.ceiling is not None and count > r.ceiling:
             told.append(f"{where} has {count} instructions, more than the {r.ceiling} its comment allows")
@@ -98,14 +103,15 @@ def faults(reports: Sequence[Report]) -> list[str]:
     return told
 
 
-def parse_log(log: str) -> dict[str, tuple[int, int, int]]:
-    """Return kernel -> (registers, spilled bytes, shared bytes) from the assembler's verbose log."""
+def parse_log(log: str) -> dict[str, tuple[int, int, int, int]]:
+    """Return kernel -> (registers, spilled bytes, local bytes, shared bytes) from the assembler's verbose log."""
     found = {}
     for name, text in zip(_ENTRY.findall(log), _ENTRY.split(log)[2::2], strict=True):
         used, spill, shared = _USED.search(text), _SPILL.search(text), _SHARED.search(text)
         if used is None or spill is None:
             raise ValueError(f"cannot read what the assembler says of {name!r}: {text!r}")
-        found[name] = int(used[1]), int(spill[1]) + int(spill[2]), int(shared[1]) if shared else 0
+        stack, stores, loads = map(int, spill.groups())
+        found[name] = int(used[1]), stores + loads, stack, int(shared[1]) if shared else 0
     return found
 
 
@@ -178,9 +184,10 @@ def report(path: Path, root: Path = ROOT, architectures: Sequence[str] = ARCHITE
         for architecture in architectures:
             cubin, log = compile_cubin(source, options, architecture)
             counted = count_instructions(cubin)
-            for name, (registers, spilled, shared) in parse_log(log).items():
+            for name, (registers, spilled, local, shared) in parse_log(log).items():
                 of[name].registers[architecture] = registers
                 of[name].spilled_bytes[architecture] = spilled
+                of[name].local_bytes[architecture] = local
                 of[name].shared_bytes[architecture] = shared
                 of[name].cubin_bytes[architecture] = len(cubin)
                 if name in counted:

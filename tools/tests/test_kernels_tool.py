@@ -30,13 +30,13 @@ ptxas         .     0 bytes stack frame, 8 bytes spill stores, 4 bytes spill loa
 ptxas info    : Used 32 registers, used 1 barriers, 1024 bytes smem
 ptxas info    : Compiling entry function 'two' for 'sm_90'
 ptxas info    : Function properties for two
-ptxas         .     0 bytes stack frame, 0 bytes spill stores, 0 bytes spill loads
+ptxas         .     16 bytes stack frame, 0 bytes spill stores, 0 bytes spill loads
 ptxas info    : Used 18 registers, used 0 barriers
 """
 
 
 def test_reading_the_log():
-    assert parse_log(LOG) == {"one": (32, 12, 1024), "two": (18, 0, 0)}
+    assert parse_log(LOG) == {"one": (32, 12, 0, 1024), "two": (18, 0, 16, 0)}
     with pytest.raises(ValueError, match="'one'"):
         parse_log(LOG.replace("Used 32", "uses 32"))
 
@@ -122,6 +122,21 @@ extern "C" __global__ void scale(float* x) { for (int i = 0; i < N; i++) x[i * 3
     path.write_text(text.replace("COUNT", str(count - 1)))
     (told,) = faults(report(path, tmp_path, ("sm_90",)))
     assert f"(large) has {count} instructions" in told
+
+
+def test_an_array_in_local_memory_is_found(tmp_path):
+    pytest.importorskip("cuda.core")
+    path = tmp_path / "packages" / "indexed" / "k.cu"
+    path.parent.mkdir(parents=True)
+    path.write_text(
+        "// pick: moves 8 bytes and does 1 operations per element\n"
+        'extern "C" __global__ void pick(float* x, int i, int j) {'
+        " float v[64]; for (int k = 0; k < 64; k++) v[(k * i) % 64u] = x[k * 9]; x[0] = v[j % 64u] + v[i % 64u]; }"
+    )
+    (made,) = report(path, tmp_path, ("sm_90",))
+    assert made.local_bytes["sm_90"] >= 256
+    (told,) = faults([made])
+    assert "local memory on sm_90" in told
 
 
 def test_a_spilling_kernel_is_found(tmp_path):

@@ -30,9 +30,9 @@ WINDOW = Codebook("bf16", range(113, 129))
 def cupy(monkeypatch):
     module = stand_in()
     monkeypatch.setitem(sys.modules, "cupy", module)
-    cuda._codebook_on.cache_clear()
+    cuda._constant_on.cache_clear()
     yield module
-    cuda._codebook_on.cache_clear()
+    cuda._constant_on.cache_clear()
 
 
 @pytest.fixture

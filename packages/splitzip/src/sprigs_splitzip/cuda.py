@@ -152,7 +152,7 @@ class _CuPy:
         return self.cupy.zeros(n, dtype)
 
     def upload(self, x: npt.NDArray[Any]) -> Any:
-        return _codebook_on(int(self.cupy.cuda.Device().id), x.tobytes())
+        return _constant_on(int(self.cupy.cuda.Device().id), x.dtype.str, x.tobytes())
 
     def address(self, x: Any) -> int:
         return int(x.data.ptr)
@@ -162,9 +162,9 @@ class _CuPy:
 
 
 @lru_cache(maxsize=1024)
-def _codebook_on(device: int, values: bytes) -> Any:
-    """Keep codebooks on the device: an upload for each call would cost more than the kernels."""
-    return _cupy().asarray(np.frombuffer(values, np.uint8))
+def _constant_on(device: int, dtype: str, values: bytes) -> Any:
+    """Keep codebooks and the like on the device: an upload for each call would cost more than the kernels."""
+    return _cupy().asarray(np.frombuffer(values, dtype))
 
 
 def _cupy() -> Any:
