@@ -71,6 +71,9 @@ def stand_in() -> types.SimpleNamespace:
         start = -buffer.ctypes.data % 512
         return buffer[start : start + size].view(dtype).view(Array)
 
+    def as_strided(x, shape, strides):
+        return np.lib.stride_tricks.as_strided(x, shape, strides).view(Array)
+
     class RawModule:
         def __init__(self, code, options, backend):
             self.kernels = sprigs_emulator.compile(code, options=options)
@@ -108,6 +111,8 @@ def stand_in() -> types.SimpleNamespace:
         empty=aligned,
         zeros=lambda n, dtype: aligned(n, dtype, 0),
         from_dlpack=lambda x: x,
+        concatenate=lambda parts: np.concatenate(parts).view(Array),
+        lib=types.SimpleNamespace(stride_tricks=types.SimpleNamespace(as_strided=as_strided)),
         RawModule=RawModule,
         cuda=cuda,
     )

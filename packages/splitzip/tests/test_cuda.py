@@ -15,9 +15,13 @@ from sprigs_splitzip import (
     SplitZipError,
     compress,
     cuda,
+    decode_pages,
     decompress,
+    encode_pages,
     inspect,
+    paged,
 )
+from sprigs_splitzip.floats import BF16
 
 pytest.importorskip("sprigs_emulator")
 
@@ -175,3 +179,72 @@ def test_without_cupy(monkeypatch, bits):
         Codec(WINDOW, checksum=False).encode(x, dtype="bf16")
     with pytest.raises(DeviceUnavailable, match="pip install cupy"):
         decompress(compress(np.ones(3, ml_dtypes.bfloat16)), like="cupy")
+
+
+def a_cache(shape, seed=0):
+    x = np.random.default_rng(seed).normal(size=shape).astype(np.float32).view(np.uint32) >> 16
+    return x.astype(np.uint16)
+
+
+@pytest.mark.parametrize("page_dim", [0, 1, 2])
+@pytest.mark.parametrize("inside", [(2, 16, 8), (4, 3, 64), (3, 5, 7)])
+def test_pages_on_the_device(cupy, page_dim, inside):
+    """In place where runs are whole groups of 8 elements, gathered where not: the same frame as on the host."""
+    cache = a_cache((*inside[:page_dim], 12, *inside[page_dim:]))
+    codec = Codec(WINDOW, checksum=False, chunk_log2=10)
+    frame = encode_pages(cupy.asarray(cache), [3, 0, 3, 7], codec, page_dim=page_dim, dtype="bf16")
+    assert isinstance(frame.buffer, Array)
+    host = encode_pages(cache, [3, 0, 3, 7], codec, page_dim=page_dim, dtype="bf16")
+    assert frame.tobytes() == host.tobytes()
+    frame = encode_pages(cupy.asarray(cache), [3, 0, 7], codec, page_dim=page_dim, dtype="bf16")
+    target = cupy.asarray(np.full(cache.shape, 0xABCD, np.uint16))
+    decode_pages(frame, target, [11, 2, 5], page_dim=page_dim, dtype="bf16")
+    expected = np.full(cache.shape, 0xABCD, np.uint16)
+    np.moveaxis(expected, page_dim, 0)[[11, 2, 5]] = np.moveaxis(cache, page_dim, 0)[[3, 0, 7]]
+    assert np.array_equal(target, expected)
+
+
+def test_which_pages_the_kernels_take(cupy):
+    def pieces(array, page_dim=0):
+        return paged._pieces(array, page_dim, [1, 2], BF16)
+
+    cache = cupy.asarray(a_cache((40, 16, 8)))
+    whole = pieces(cache)
+    assert np.shares_memory(whole.memory, cache)
+    assert whole.runs.elems == 128
+    assert whole.runs.offsets.tolist() == [256, 512]
+    two = pieces(cupy.asarray(a_cache((2, 40, 16, 8))), page_dim=1)
+    assert two.runs.offsets.tolist() == [256, 256 + 40 * 256, 512, 512 + 40 * 256]
+    assert pieces(cupy.asarray(a_cache((4, 5, 7)))) is None
+    assert pieces(cupy.asarray(a_cache((4, 16)))[:, ::-1]) is None
+    assert pieces(cupy.asarray(a_cache((8, 1, 16)))[::2]).runs.elems == 16
+
+
+def test_host_pages_to_the_device_are_verified_on_the_way(cupy):
+    cache = a_cache((6, 16, 8))
+    frame = encode_pages(cache, [1, 2], Codec(WINDOW, min_gain=-np.inf), dtype="bf16")
+    target = cupy.asarray(np.zeros_like(cache))
+    decode_pages(frame.tobytes(), target, [4, 0], dtype="bf16")
+    assert np.array_equal(target[[4, 0]], cache[[1, 2]])
+    damaged = bytearray(frame.tobytes())
+    damaged[-20] ^= 1
+    before = target.copy()
+    with pytest.raises(SplitZipError):
+        decode_pages(damaged, target, [4, 0], dtype="bf16")
+    assert np.array_equal(target, before)
+    on_device = cupy.asarray(np.frombuffer(frame.tobytes(), np.uint8))
+    with pytest.raises(DeviceUnavailable, match="not"):
+        decode_pages(on_device, cache, [4, 0], dtype="bf16")
+    with pytest.raises(DeviceUnavailable, match="checksum=False"):
+        encode_pages(target, [0], Codec(WINDOW), dtype="bf16")
+
+
+def test_raw_pages_on_the_device(cupy):
+    cache = np.zeros((4, 16, 64), np.uint16)  # all escape
+    cache[2] = 7
+    frame = encode_pages(cupy.asarray(cache), [2, 0], Codec(WINDOW, checksum=False), dtype="bf16")
+    assert frame.mode == "raw"
+    target = cupy.asarray(np.ones_like(cache))
+    decode_pages(frame, target, [1, 3], dtype="bf16")
+    assert np.array_equal(target[[1, 3]], cache[[2, 0]])
+    assert (target[[0, 2]] == 1).all()

@@ -5,8 +5,10 @@ import struct
 
 import numpy as np
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
 
-from sprigs_splitzip import Codebook, Codec, FormatError, kernels
+from sprigs_splitzip import Codebook, Codec, FormatError, decode_pages, encode_pages, kernels
 from sprigs_splitzip.floats import BF16, E4M3FN, E5M2, FP16, FP32
 from sprigs_splitzip.format import sections
 
@@ -158,6 +160,61 @@ def test_beyond_the_limit_nothing_is_written_out_of_place(single_pass):
     assert found is None
 
 
+@given(st.integers(1, 2**28 - 1), st.lists(st.integers(0, 2**28 - 1), min_size=1, max_size=20))
+@example(1, [0, 1, 2**28 - 1])
+@example(2**27 + 1, [2**27, 2**27 + 1, 2**28 - 1])
+def test_division_by_multiplication_is_exact(groups, numbers):
+    magic, shift = kernels.Runs(np.zeros(1, np.uint64), 8 * groups).divisor
+    assert 0 <= magic < 2**32
+    for k in (*numbers, groups - 1, groups):
+        assert (8 * k * magic >> 32) >> shift == k // groups
+
+
+@pytest.mark.parametrize("form", FORMS, ids=lambda f: f.name)
+@pytest.mark.parametrize("code_bits", [3, 4])
+@pytest.mark.parametrize(("run", "count"), [(16, 1), (48, 43), (1000, 21), (8192, 3)])
+def test_runs_in_any_order(form, code_bits, run, count):
+    """Both encoders and the decoder, in place, with every check on; what lies between the runs is left alone."""
+    generator = np.random.default_rng(run)
+    gap = 16 * generator.integers(1, 4)
+    lengths = run * form.itemsize
+    offsets = (generator.permutation(count) * (lengths + gap)).astype(np.uint64)
+    runs = kernels.Runs(offsets, run)
+    space = generator.integers(0, 256, count * (lengths + gap), np.uint8)
+    gathered = np.concatenate([space[int(at) : int(at) + lengths] for at in offsets])
+    gathered.view(form.bits_dtype)[::3] = (form.n_exponents - 2) << form.mantissa_bits
+    for k, at in enumerate(offsets.tolist()):
+        space[at : at + lengths] = gathered[k * lengths : (k + 1) * lengths]
+    bits = gathered.view(form.bits_dtype)
+    for book in books(form, code_bits):
+        codec = Codec(book, checksum=False, min_gain=-np.inf, backend="numpy")
+        frame = codec.encode(bits, dtype=form)
+        layout, expected = frame.info.sections, frame.buffer[frame.info.header_size :]
+        device = EmulatedDevice(checks="all", interleave=2)
+        for shift in (0, 3):  # aligned, and not
+            source = placed(space, shift)
+            payload = placed(np.full(layout.payload_size(bits.size), 0xCD, np.uint8), 0)
+            arguments = (device, source, book, layout, bits.size, 13, payload, bits.size)
+            assert kernels.encode(*arguments, runs) == frame.n_escapes
+            assert np.array_equal(payload[: expected.size], expected)
+            payload[:] = 0xCD
+            assert kernels.encode_single_pass(*arguments, kernels.Workspace(), runs) == frame.n_escapes
+            assert np.array_equal(payload[: expected.size], expected)
+            target = placed(np.full(space.size, 0xCD, np.uint8), shift)
+            source = placed(expected, 0)
+            kernels.decode(device, source, book, layout, bits.size, 13, frame.n_escapes, target, runs)
+            left = target.copy()
+            for k, at in enumerate(offsets.tolist()):
+                assert np.array_equal(target[at : at + lengths], gathered[k * lengths : (k + 1) * lengths])
+                left[at : at + lengths] = 0xCD
+            assert (left == 0xCD).all()
+
+
+def test_runs_of_no_whole_groups_are_refused():
+    with pytest.raises(ValueError, match="multiple of 8"):
+        kernels.Runs(np.zeros(1, np.uint64), 12)
+
+
 @pytest.mark.parametrize(
     ("where", "value", "said"),
     [
@@ -235,6 +292,14 @@ def test_on_a_device():
     out = torch.empty_like(tensor)
     codec.decode(frame, out=out)
     assert torch.equal(out.view(torch.int16), tensor.view(torch.int16))
+    for page_dim in (0, 1):
+        cache = torch.randn(2, 40, 16, 8, 64, device="cuda", dtype=torch.bfloat16).transpose(0, 1 - page_dim)
+        ids = torch.randperm(cache.shape[page_dim])[:2].tolist()
+        pages = encode_pages(cache, ids, codec, page_dim=page_dim)
+        assert pages.tobytes() == encode_pages(cache.cpu(), ids, codec, page_dim=page_dim).tobytes()
+        target = torch.zeros_like(cache)
+        decode_pages(pages, target, ids, page_dim=page_dim)
+        assert torch.equal(target.movedim(page_dim, 0)[ids], cache.movedim(page_dim, 0)[ids])
 
 
 def test_the_compiler_used_is_said():

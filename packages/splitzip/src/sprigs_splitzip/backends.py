@@ -30,7 +30,7 @@ MAX_AUTO_THREADS = 8
 
 
 Encode = Callable[[Any, Codebook, Sections, int, Bytes, int, int], int | None]
-Decode = Callable[[Bytes, Codebook, Sections, int, int, Bits, int], None]
+Decode = Callable[[Bytes, Codebook, Sections, int, int, Any, int], None]
 
 
 @dataclass(frozen=True)
@@ -91,11 +91,20 @@ def _numba() -> Backend:
     from . import fast
 
     def decode(
-        payload: Bytes, codebook: Codebook, layout: Sections, chunk_log2: int, n_escapes: int, out: Bits, threads: int
+        payload: Bytes,
+        codebook: Codebook,
+        layout: Sections,
+        chunk_log2: int,
+        n_escapes: int,
+        out: Bits | Pieces,
+        threads: int,
     ) -> None:
         n = int(out.size)
         fast.check_escapes(payload, codebook.format, layout, chunk_log2, n, n_escapes)
-        fast.decode(payload, codebook, layout, chunk_log2, n_escapes, out, threads)
+        if isinstance(out, Pieces):
+            fast.decode_pieces(payload, codebook, layout, chunk_log2, n_escapes, out, threads)
+        else:
+            fast.decode(payload, codebook, layout, chunk_log2, n_escapes, out, threads)
 
     def encode(
         bits: Bits | Pieces,

@@ -240,7 +240,12 @@ class Codec:
             yield encoded
 
     def encode_part(self, part: Part, key: Key | None = None, *, tag: int = 0) -> Encoded:
-        """Encode one frame of a tensor of which only this part is at hand."""
+        """Encode one frame of a tensor of which only this part is at hand.
+
+        Raises:
+            SplitZipError: More elements than a frame holds; a checksum asked for on a CUDA device.
+        """
+        self._check_part(part.bits)
         n = int(part.bits.size)
         bound = self._payload_bound(n * part.format.itemsize, n, part.format, key)
         out = _memory_of(part.bits).empty_bytes(header_size(len(part.shape)) + bound)
@@ -272,11 +277,14 @@ class Codec:
     def _checked(self, x: object, dtype: object, tag: int, *, one_frame: bool = True) -> BitView:
         view: BitView = _memory_of(x).as_bits(x, dtype)
         check_shape(view.shape, tag)
-        if self.checksum and is_on_device(x):
-            raise DeviceUnavailable("payload checksums are computed on the host: pass checksum=False for device arrays")
-        if one_frame and view.bits.size > MAX_FRAME_ELEMENTS:
-            raise LimitError(f"{view.bits.size} elements do not fit one frame; use encode_frames or compress")
+        self._check_part(view.bits, one_frame)
         return view
+
+    def _check_part(self, bits: Any, one_frame: bool = True) -> None:
+        if self.checksum and is_on_device(bits):
+            raise DeviceUnavailable("payload checksums are computed on the host: pass checksum=False for device arrays")
+        if one_frame and bits.size > MAX_FRAME_ELEMENTS:
+            raise LimitError(f"{bits.size} elements do not fit one frame; use encode_frames or compress")
 
     def _codebook_for(self, form: FloatFormat, key: Key | None) -> Codebook | None:
         if not form.is_float or self.codebook is None:
@@ -474,7 +482,7 @@ def decode_payload(
     Raises:
         SplitZipError: The checksum does not match, or the payload is not sound.
     """
-    out = bits[info.elem_offset : info.elem_offset + info.n_elems]
+    out = bits if info.n_elems == bits.size else bits[info.elem_offset : info.elem_offset + info.n_elems]
     if verify and info.checksum is not None:
         if is_on_device(payload):
             raise DeviceUnavailable(

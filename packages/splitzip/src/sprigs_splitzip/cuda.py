@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import sys
 from contextlib import ExitStack
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
@@ -51,15 +52,19 @@ def as_bits(x: Any, dtype: object = None) -> BitView:
         UnsupportedDtype: Element type not handled, or `dtype` does not fit the array.
         DeviceUnavailable: CuPy is not installed.
     """
+    own = _format_of(x, dtype)
+    return BitView(_bytes_of(x, copy=True).view(own.bits_dtype), own, tuple(int(d) for d in x.shape))
+
+
+def _format_of(x: Any, dtype: object) -> FloatFormat:
     declared = None if dtype is None else float_format(dtype)
     own = format_or_integer(x.dtype)
-    shape = tuple(int(d) for d in x.shape)
     if own is None:
         itemsize = np.dtype(str(x.dtype).removeprefix("torch.")).itemsize
-        own = format_of_bits(x.dtype, itemsize, declared)
-    elif declared is not None and declared != own:
+        return format_of_bits(x.dtype, itemsize, declared)
+    if declared is not None and declared != own:
         raise UnsupportedDtype(f"the array is {own.name} but dtype={declared.name!r} was given")
-    return BitView(_bytes_of(x, copy=True).view(own.bits_dtype), own, shape)
+    return own
 
 
 def buffer_of(x: Any) -> Any:
@@ -120,18 +125,77 @@ def to_host(data: Any) -> npt.NDArray[np.uint8]:
     return host
 
 
+@dataclass(frozen=True, eq=False)
+class DevicePieces:
+    """Elements that lie in several runs of one array on the device; the `arrays.Pieces` of a GPU.
+
+    Attributes:
+        memory: The bytes that hold all runs, uint8, flat.
+        runs: Where in them.
+        dtype: Of the elements' bits.
+    """
+
+    memory: Any
+    runs: kernels.Runs
+    dtype: np.dtype[Any]
+
+    @property
+    def size(self) -> int:
+        """Elements of all runs."""
+        return self.runs.offsets.size * self.runs.elems
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all runs."""
+        return self.size * self.dtype.itemsize
+
+    @property
+    def __cuda_array_interface__(self) -> Any:
+        """Of the memory: this marks where the elements are, not what they are."""
+        return self.memory.__cuda_array_interface__
+
+    def view(self, dtype: Any) -> Any:
+        """Gather the elements into one array, a copy, and view that."""
+        length = self.runs.elems * self.dtype.itemsize
+        return _cupy().concatenate([self.memory[at : at + length] for at in self.runs.offsets.tolist()]).view(dtype)
+
+
+def strided_bits(x: Any, dtype: object = None) -> tuple[Any, FloatFormat]:
+    """As `arrays.strided_bits`: a CuPy array of unsigned integers with the strides `x` has, and its format."""
+    cupy = _cupy()
+    own = _format_of(x, dtype)
+    if _is_torch_cuda(x):
+        torch = import_library("torch")
+        x = cupy.from_dlpack(x.detach().view(getattr(torch, f"int{8 * own.itemsize}" if own.itemsize > 1 else "uint8")))
+    elif not isinstance(x, cupy.ndarray):
+        x = cupy.asarray(x)
+    return x.view(own.bits_dtype), own
+
+
+def pieces(array: Any, offsets: npt.NDArray[np.uint64], run: int) -> DevicePieces | None:
+    """See runs of `run` elements at `offsets` (bytes) of a strided array; None if the kernels do not take such."""
+    size = array.dtype.itemsize
+    if run % 8 or run * size % 16 or min(array.strides, default=0) < 0:
+        return None
+    span = 1 + sum((d - 1) * (stride // size) for d, stride in zip(array.shape, array.strides, strict=True))
+    memory = _cupy().lib.stride_tricks.as_strided(array, (span,), (size,)).view("uint8")
+    return DevicePieces(memory, kernels.Runs(offsets, run), np.dtype(array.dtype))
+
+
 def encode(
     bits: Any, codebook: Codebook, layout: Sections, chunk_log2: int, payload: Any, limit: int, threads: int = 1
 ) -> int | None:
     """As `reference.encode`, padding included; on the device, so that `threads` means nothing."""
-    return kernels.encode(gpu(), bits.view("uint8"), codebook, layout, bits.size, chunk_log2, payload, limit)
+    source, runs = (bits.memory, bits.runs) if isinstance(bits, DevicePieces) else (bits.view("uint8"), None)
+    return kernels.encode(gpu(), source, codebook, layout, bits.size, chunk_log2, payload, limit, runs)
 
 
 def decode(
     payload: Any, codebook: Codebook, layout: Sections, chunk_log2: int, n_escapes: int, out: Any, threads: int = 1
 ) -> None:
     """As `reference.decode`; checks the escape sections too."""
-    kernels.decode(gpu(), payload, codebook, layout, out.size, chunk_log2, n_escapes, out.view("uint8"))
+    target, runs = (out.memory, out.runs) if isinstance(out, DevicePieces) else (out.view("uint8"), None)
+    kernels.decode(gpu(), payload, codebook, layout, out.size, chunk_log2, n_escapes, target, runs)
 
 
 def gpu() -> kernels.Device:

@@ -7,11 +7,11 @@ pages have, and decoding refuses another.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import xxhash
 
 from . import arrays
@@ -19,9 +19,9 @@ from .arrays import Pieces, is_on_device
 from .backends import has_numba
 from .bank import Key
 from .codec import MAX_BYTES, Codec, Encoded, Part, decode_payload
-from .errors import ChecksumError, DeviceUnavailable, FormatError, LayoutMismatch, SplitZipError
+from .errors import DeviceUnavailable, FormatError, LayoutMismatch, LimitError, SplitZipError
 from .floats import FloatFormat, float_format
-from .format import DICT, check_shape, parse_header
+from .format import DICT, MAX_FRAME_ELEMENTS, MAX_HEADER, check_shape, parse_header
 
 _LANES = 64
 
@@ -54,10 +54,11 @@ def encode_pages(
 ) -> Encoded:
     """Encode pages into one frame, in the order of `block_ids`, without gathering them first.
 
-    Pages whose contiguous runs are no multiple of 64 elements are gathered after all, and so they are without numba.
+    Pages whose contiguous runs are no multiple of 64 elements are gathered after all, and so they are without numba; on
+    a CUDA device runs of a multiple of 8 elements and 16 bytes are encoded where they lie.
 
     Args:
-        cache: The paged tensor; NumPy, torch (CPU) or JAX (CPU), with any strides.
+        cache: The paged tensor; NumPy, torch (CPU or CUDA), JAX (CPU) or CuPy, with any strides.
         block_ids: Which pages; a page may come twice.
         codec, key: How to encode.
         page_dim: Which dimension of `cache` counts pages.
@@ -65,20 +66,24 @@ def encode_pages(
         tag: None: `layout_fingerprint` of dtype, page shape and page_dim.
 
     Returns:
-        A frame of shape (pages, *page shape).
+        A frame of shape (pages, *page shape), on the device if the cache is there.
 
     Raises:
         SplitZipError: A block id or `page_dim` that there is not; see `Codec.encode`.
     """
-    array, form, page_dim, ids = _checked(cache, dtype, block_ids, page_dim)
-    page_shape = _page_shape(array, page_dim)
-    shape = (len(ids), *page_shape)
-    tag = layout_fingerprint(form, page_shape, page_dim) if tag is None else tag
-    check_shape(shape, tag)
-    bits: Any = _pieces(array, page_dim, ids, form)
-    if bits is None:
-        bits = np.ascontiguousarray(np.moveaxis(array, page_dim, 0)[ids]).reshape(-1).view(form.bits_dtype)
-    return codec.encode_part(Part(bits, form, shape, 0, 0), key, tag=tag)
+    memory = _memory_of(cache)
+    with memory.current_stream(cache):
+        array, form, page_dim, ids = _checked(cache, dtype, block_ids, page_dim)
+        page_shape = _page_shape(array, page_dim)
+        shape = (len(ids), *page_shape)
+        tag = layout_fingerprint(form, page_shape, page_dim) if tag is None else tag
+        check_shape(shape, tag)
+        if math.prod(shape) > MAX_FRAME_ELEMENTS:
+            raise LimitError(f"{math.prod(shape)} elements do not fit one frame; encode fewer pages at a time")
+        bits: Any = _pieces(array, page_dim, ids, form)
+        if bits is None:
+            bits = _gathered(array, page_dim, ids, form)
+        return codec.encode_part(Part(bits, form, shape, 0, 0), key, tag=tag)
 
 
 def decode_pages(
@@ -95,8 +100,8 @@ def decode_pages(
     """Decode a frame of pages to where they belong in `cache`.
 
     Args:
-        buf: What `encode_pages` made.
-        cache: The paged tensor, writable; NumPy or torch (CPU).
+        buf: What `encode_pages` made, on the host or the device.
+        cache: The paged tensor, writable; NumPy, torch (CPU or CUDA) or CuPy.
         block_ids: Where each page of the frame goes; each at most once.
         page_dim: Which dimension of `cache` counts pages.
         dtype: Element format, for raw bit patterns.
@@ -108,45 +113,50 @@ def decode_pages(
         LayoutMismatch: The frame's tag, dtype, page shape or number of pages is another.
         SplitZipError: The frame is damaged. The pages named are then undefined, the others untouched.
     """
-    array, form, page_dim, ids = _checked(cache, dtype, block_ids, page_dim)
-    if len(set(ids)) < len(ids):
-        raise SplitZipError("a page to decode into is named twice")
-    if not array.flags.writeable:
-        raise SplitZipError("the cache is read-only")
-    page_shape = _page_shape(array, page_dim)
-    data = arrays.buffer_of(buf.buffer if isinstance(buf, Encoded) else buf)
-    info = parse_header(data.data, MAX_BYTES)
-    if data.size != info.nbytes or not info.last or info.elem_offset or info.frame_index:
-        raise FormatError("expected exactly one frame that holds all its pages")
-    tag = layout_fingerprint(form, page_shape, page_dim) if expected_tag is None else expected_tag
-    if info.tag != tag:
-        raise LayoutMismatch(f"the pages bear the tag {info.tag:#x}, expected {tag:#x}: another layout or model")
-    if info.format != form or info.shape != (len(ids), *page_shape):
-        raise LayoutMismatch(
-            f"the frame holds {info.format.name} pages {info.shape}, expected {form.name} {(len(ids), *page_shape)}"
-        )
-    payload = data[info.header_size :]
-    pieces = _pieces(array, page_dim, ids, form)
-    if pieces is None or info.mode != DICT:
-        flat = np.empty(info.n_elems, form.bits_dtype)
-        decode_payload(info, payload, flat, verify, threads)
-        np.moveaxis(array, page_dim, 0)[ids] = flat.view(array.dtype).reshape(info.shape)
-        return
-    from . import fast
+    memory, plain = _memory_of(cache), buf.buffer if isinstance(buf, Encoded) else buf
+    source = _memory_of(plain)
+    if memory is arrays and source is not arrays:
+        raise DeviceUnavailable("the frame is on a CUDA device and the cache is not; tobytes() copies it to the host")
+    with memory.current_stream(cache):
+        array, form, page_dim, ids = _checked(cache, dtype, block_ids, page_dim)
+        if len(set(ids)) < len(ids):
+            raise SplitZipError("a page to decode into is named twice")
+        if memory is arrays and not array.flags.writeable:
+            raise SplitZipError("the cache is read-only")
+        page_shape = _page_shape(array, page_dim)
+        data = source.buffer_of(plain)
+        info = parse_header(source.to_host(data[:MAX_HEADER]).data, MAX_BYTES)
+        if data.size != info.nbytes or not info.last or info.elem_offset or info.frame_index:
+            raise FormatError("expected exactly one frame that holds all its pages")
+        tag = layout_fingerprint(form, page_shape, page_dim) if expected_tag is None else expected_tag
+        if info.tag != tag:
+            raise LayoutMismatch(f"the pages bear the tag {info.tag:#x}, expected {tag:#x}: another layout or model")
+        if info.format != form or info.shape != (len(ids), *page_shape):
+            raise LayoutMismatch(
+                f"the frame holds {info.format.name} pages {info.shape}, expected {form.name} {(len(ids), *page_shape)}"
+            )
+        payload = data[info.header_size :]
+        pieces = _pieces(array, page_dim, ids, form)
+        if pieces is None or info.mode != DICT:
+            flat = memory.allocate(form, (info.n_elems,), "numpy" if memory is arrays else "cupy")[1]
+            decode_payload(info, payload, flat, verify, threads)
+            _pages_first(array, page_dim)[ids] = flat.view(array.dtype).reshape(info.shape)
+        else:
+            decode_payload(info, payload, pieces, verify, threads, "numba" if memory is arrays else "auto")
 
-    if verify and info.checksum is not None and xxhash.xxh3_64_intdigest(payload.data) != info.checksum:
-        raise ChecksumError("the payload checksum does not match: the pages are damaged")
-    assert info.codebook is not None
-    fast.check_escapes(payload, form, info.sections, info.chunk_log2, info.n_elems, info.n_escapes)
-    fast.decode_pieces(payload, info.codebook, info.sections, info.chunk_log2, info.n_escapes, pieces, threads)
+
+def _memory_of(x: object) -> Any:
+    if not is_on_device(x):
+        return arrays
+    from . import cuda
+
+    return cuda
 
 
 def _checked(
     cache: object, dtype: object, block_ids: Sequence[int], page_dim: int
-) -> tuple[npt.NDArray[Any], FloatFormat, int, list[int]]:
-    if is_on_device(cache):
-        raise DeviceUnavailable("pages on a CUDA device are not supported yet; gather them and use Codec.encode")
-    array, form = arrays.strided_bits(cache, dtype)
+) -> tuple[Any, FloatFormat, int, list[int]]:
+    array, form = _memory_of(cache).strided_bits(cache, dtype)
     if not -array.ndim <= page_dim < array.ndim:
         raise SplitZipError(f"page_dim={page_dim} is none of the {array.ndim} dimensions of the cache")
     page_dim %= array.ndim
@@ -157,24 +167,38 @@ def _checked(
     return array, form, page_dim, ids
 
 
-def _page_shape(array: npt.NDArray[Any], page_dim: int) -> tuple[int, ...]:
+def _page_shape(array: Any, page_dim: int) -> tuple[int, ...]:
     return tuple(int(d) for i, d in enumerate(array.shape) if i != page_dim)
 
 
-def _pieces(array: npt.NDArray[Any], page_dim: int, ids: list[int], form: FloatFormat) -> Pieces | None:
-    """View the pages as contiguous runs; None if there are none of a whole number of groups."""
-    if not ids or not array.size or not has_numba():
+def _pages_first(array: Any, page_dim: int) -> Any:
+    return array.transpose(page_dim, *(i for i in range(array.ndim) if i != page_dim))
+
+
+def _gathered(array: Any, page_dim: int, ids: list[int], form: FloatFormat) -> Any:
+    return _pages_first(array, page_dim)[ids].reshape(-1).view(form.bits_dtype)
+
+
+def _pieces(array: Any, page_dim: int, ids: list[int], form: FloatFormat) -> Any:
+    """View the pages as contiguous runs, `Pieces` or `DevicePieces`; None if no kernel takes runs of such lengths."""
+    if not ids or not array.size:
         return None
-    pages = np.moveaxis(array, page_dim, 0)
+    pages = _pages_first(array, page_dim)
     inner = pages.ndim
     run = 1
-    while inner > 1 and pages.strides[inner - 1] == run * array.itemsize:
+    while inner > 1 and (pages.shape[inner - 1] == 1 or pages.strides[inner - 1] == run * array.itemsize):
         inner -= 1
         run *= pages.shape[inner]
-    if run % _LANES:
+    outer = pages.shape[1:inner]
+    if is_on_device(array):
+        from . import cuda
+
+        offsets = np.array(ids, np.int64) * pages.strides[0]
+        for d, stride in zip(outer, pages.strides[1:inner], strict=True):
+            offsets = np.add.outer(offsets, np.arange(d) * stride).reshape(-1)
+        return cuda.pieces(array, offsets.astype(np.uint64), run)
+    if run % _LANES or not has_numba():
         return None
-    parts = []
-    for block in ids:
-        page = pages[block]
-        parts += [page[index].reshape(-1).view(form.bits_dtype) for index in np.ndindex(*page.shape[: inner - 1])]
-    return Pieces(tuple(parts))
+    return Pieces(
+        tuple(pages[block][index].reshape(-1).view(form.bits_dtype) for block in ids for index in np.ndindex(*outer))
+    )
