@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -93,6 +94,18 @@ class Encoded:
 
     __bytes__ = tobytes
 
+    def sealed(self) -> Encoded:
+        """Return the same frame on the host, with a payload checksum; for frames made on a device without one."""
+        host: Bytes = _memory_of(self.buffer).to_host(self.buffer)
+        if self.info.checksum is None:
+            host = host.copy()
+            payload = host[self.info.header_size :]
+            info = replace(self.info, checksum=xxhash.xxh3_64_intdigest(payload.data))
+            host[: info.header_size] = np.frombuffer(info.pack(), np.uint8)
+        else:
+            info = self.info
+        return Encoded(info, host, self.escape_rate)
+
 
 @dataclass(frozen=True, eq=False)
 class Part:
@@ -160,6 +173,12 @@ class Codec:
         self.chunk_log2 = chunk_log2
         self.backend: BackendName = backend
         self.monitor = monitor
+
+    def without_checksum(self) -> Codec:
+        """Return the same codec, writing no checksums: the one for arrays on a device."""
+        other = copy.copy(self)
+        other.checksum = False
+        return other
 
     def max_encoded_size(self, x: object, dtype: object = None) -> int:
         """Upper bound on the bytes of `x` as one frame; `encode_into` asks for this many."""
@@ -249,6 +268,16 @@ class Codec:
         n = int(part.bits.size)
         bound = self._payload_bound(n * part.format.itemsize, n, part.format, key)
         out = _memory_of(part.bits).empty_bytes(header_size(len(part.shape)) + bound)
+        return self._encode_part(part, key, tag, out)
+
+    def encode_part_into(self, part: Part, out: Any, key: Key | None = None, *, tag: int = 0) -> Encoded:
+        """As `encode_part`, at the start of `out`, a flat uint8 array where the part is; the frame is a view of it.
+
+        Raises:
+            BufferTooSmall: Even the raw elements would not fit; nothing is written then.
+        """
+        self._check_part(part.bits)
+        check_capacity(header_size(len(part.shape)) + int(part.bits.nbytes), out)
         return self._encode_part(part, key, tag, out)
 
     def decode(self, buf: Any, *, out: Any = None, **options: Any) -> Any:

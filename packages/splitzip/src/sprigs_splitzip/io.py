@@ -137,6 +137,32 @@ def load_file(
     return loaded
 
 
+def save_streams(streams: Mapping[str, Any], path: Path_, *, metadata: Mapping[str, str] | None = None) -> None:
+    """Write streams that were encoded already as a compressed safetensors file; it appears whole or not at all.
+
+    Args:
+        streams: Tensor name to the stream's bytes: bytes-like, or uint8 arrays on the host.
+        path: Where to.
+        metadata: Further entries of the file's own metadata.
+    """
+    stored = []
+    for name, stream in streams.items():
+        data = arrays.buffer_of(stream)
+        stored.append(StoredTensor(name, "U8", (data.size,), data))
+    own = {"splitzip": VERSION, "splitzip_tensors": json.dumps(list(streams))}
+    _write(stored, Path(path), {**_foreign(metadata), **own})
+
+
+def load_streams(path: Path_) -> dict[str, npt.NDArray[np.uint8]]:
+    """Map a compressed safetensors file; return the streams in it, neither decoded nor verified.
+
+    Raises:
+        SplitZipError: It is no safetensors file, or says of itself what it does not hold.
+    """
+    stored, metadata = _read(Path(path))
+    return {name: stored[name].data for name in _streams(Path(path), stored, metadata)}
+
+
 def compress_file(
     source: Path_,
     target: Path_,
@@ -246,8 +272,7 @@ def _write_compressed(
     threads: int | None,
     progress: Progress,
 ) -> None:
-    if any(key.startswith("splitzip") for key in metadata):
-        raise SplitZipError("metadata entries that begin with 'splitzip' are for this package's own use")
+    metadata = _foreign(metadata)
     result, names = [], []
     for tensor in stored:
         form = tensor.format
@@ -261,6 +286,13 @@ def _write_compressed(
         result.append(kept)
         progress(tensor.data.nbytes)
     _write(result, target, {**metadata, "splitzip": VERSION, "splitzip_tensors": json.dumps(names)})
+
+
+def _foreign(metadata: Mapping[str, str] | None) -> dict[str, str]:
+    metadata = dict(metadata or {})
+    if any(key.startswith("splitzip") for key in metadata):
+        raise SplitZipError("metadata entries that begin with 'splitzip' are for this package's own use")
+    return metadata
 
 
 def _compressed(
