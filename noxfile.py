@@ -31,6 +31,8 @@ NVRTC = ("cuda-core", "cuda-bindings", "nvidia-cuda-nvrtc", "nvidia-nvjitlink", 
 
 CLAIMED = [name for name, path in METHODS.items() if any(path.glob("src/*/claims.py"))]
 each_claimed = nox.parametrize("package", [nox.param(name, id=name) for name in CLAIMED])
+HOSTED = [name for name, path in METHODS.items() if "[tool.sprigs.hosts]" in (path / "pyproject.toml").read_text()]
+each_hosted = nox.parametrize("package", [nox.param(name, id=name) for name in HOSTED])
 each_distribution = nox.parametrize("package", [nox.param(name, id=name) for name in ("sprigs", *METHODS)])
 each_suite = nox.parametrize("package", [nox.param(name, id=name) for name in ("sprigs", "tools", *METHODS)])
 
@@ -137,6 +139,19 @@ def kernels(session: nox.Session) -> None:
     """Compile every CUDA kernel for every architecture, without a GPU; arguments go to `tools/kernels.py`."""
     session.install(*NVRTC, "-e", str(HUB), env=ENV)
     session.run("python", TOOLS / "kernels.py", *session.posargs)
+
+
+@nox.session
+@each_hosted
+def hosts(session: nox.Session, package: str) -> None:
+    """Run the slow tests that need the systems a package has adapters for (gigabytes to install)."""
+    _install_method(session, package, "hosts")
+    folder = METHODS[package]
+    session.run(
+        *("pytest", "-c", ROOT / "pyproject.toml", "--rootdir", folder, folder / "tests", "-m", "slow", "-k", "real"),
+        *("-rs", *session.posargs),
+        env={**ENV, "OMP_NUM_THREADS": "2"},
+    )
 
 
 @nox.session

@@ -1,6 +1,8 @@
 """Arrays on a CUDA device in and out. CuPy is a stand-in whose kernels run under the emulator; no device is needed."""
 
+import ctypes
 import sys
+from concurrent.futures import ThreadPoolExecutor
 
 import ml_dtypes
 import numpy as np
@@ -22,6 +24,7 @@ from sprigs_splitzip import (
     paged,
 )
 from sprigs_splitzip.floats import BF16
+from sprigs_splitzip.integrations import staging
 
 pytest.importorskip("sprigs_emulator")
 
@@ -248,3 +251,54 @@ def test_raw_pages_on_the_device(cupy):
     decode_pages(frame, target, [1, 3], dtype="bf16")
     assert np.array_equal(target[[1, 3]], cache[[2, 0]])
     assert (target[[0, 2]] == 1).all()
+
+
+class Wire:
+    """A transport within the process: writes are copies, messages go into lists."""
+
+    def __init__(self):
+        self.there, self.back = [], []
+
+    def write(self, local, remote, announcement):
+        ctypes.memmove(remote, local, announcement.length)
+        self.there.append(announcement)
+
+    def drain(self):
+        pass
+
+
+class End:
+    def __init__(self, wire, incoming, outgoing):
+        self.incoming, self.outgoing = incoming, outgoing
+        self.write, self.drain = wire.write, wire.drain
+
+    def poll(self):
+        said = self.incoming[:]
+        del self.incoming[: len(said)]
+        return said
+
+    def answer(self, announcement):
+        self.outgoing.append(announcement)
+
+
+@pytest.mark.parametrize("sent_from", ["host", "device"])
+@pytest.mark.parametrize("slots", [("host", "host"), ("device", "device"), ("host", "device"), ("device", "host")])
+@pytest.mark.parametrize("into", ["host", "device"])
+def test_staging_between_host_and_device(cupy, bits, sent_from, slots, into):
+    def memory(where):
+        return cupy.empty(1 << 16, "uint8") if where == "device" else np.empty(1 << 16, np.uint8)
+
+    here, there = (staging.Slots(memory(where), slot_bytes=1 << 14) for where in slots)
+    checked = slots[0] == "host"
+    sender = staging.StagedSender(Codec(WINDOW, checksum=checked), here, there.region)
+    receiver = staging.StagedReceiver(there)
+    wire = Wire()
+    x = cupy.asarray(bits) if sent_from == "device" else bits
+    out = cupy.empty(bits.size, "uint16").reshape(bits.shape) if into == "device" else np.zeros_like(bits)
+    arguments = {"out": out, "verify": not (slots[1] == into == "device" and checked), "timeout": 5}
+    with ThreadPoolExecutor(1) as pool:
+        sending = pool.submit(sender.send, End(wire, wire.back, None), x, dtype="bf16", timeout=5)
+        received = receiver.receive(End(wire, wire.there, wire.back), **arguments)
+        assert sending.result() < 0.8 * bits.nbytes
+    assert received is out
+    assert np.array_equal(np.asarray(received), bits)

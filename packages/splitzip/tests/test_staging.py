@@ -221,7 +221,7 @@ def test_nixl_errors_of_the_transport(how):
 
 def test_nixl_nobody_answers():
     a, b = agents()
-    with nixl_pair(a, b) as (sender, receiver):
+    with nixl_pair(a, b) as (sender, _):
         begun = time.monotonic()
         with pytest.raises(TimeoutError, match=r"frame 0 within 0\.1 s"):
             sender.send(a_tensor(), dtype="bf16", timeout=0.1)
@@ -285,14 +285,15 @@ def test_messages_and_regions():
     assert staging.Slots(np.zeros(1 << 20, np.uint8), slot_bytes=1 << 18).region.slots == 4
 
 
+ENGINES = {}
+
+
 class Engine:
     """What the adapter uses of `mooncake.engine.TransferEngine`."""
 
-    engines: dict[str, "Engine"] = {}
-
     def __init__(self, session, *, corrupt=None, fail=None):
         self.registered, self.corrupt, self.fail, self.writes = {}, corrupt, fail, 0
-        self.engines[session] = self
+        ENGINES[session] = self
 
     def register_memory(self, buffer_addr, capacity, location="*"):
         self.registered[buffer_addr] = capacity
@@ -306,8 +307,10 @@ class Engine:
         self.writes += 1
         if self.fail == self.writes:
             return -1
-        peer = self.engines[target_hostname]
-        assert any(a <= peer_buffer_address and peer_buffer_address + length <= a + n for a, n in peer.registered.items())
+        peer = ENGINES[target_hostname]
+        assert any(
+            a <= peer_buffer_address and peer_buffer_address + length <= a + n for a, n in peer.registered.items()
+        )
         data = bytearray((ctypes.c_ubyte * length).from_address(buffer))
         if self.corrupt == self.writes:
             data[-20] ^= 1
@@ -350,7 +353,9 @@ def test_mooncake_faults():
         _, received = exchange(lambda: sender.send(x, dtype="bf16", timeout=5), lambda: receiver.receive(timeout=5))
         assert np.array_equal(received.view(np.uint16), x), "the next transfer is sound"
         engine.fail = engine.writes + 2
-        sent, received = exchange(lambda: sender.send(x, dtype="bf16", timeout=5), lambda: receiver.receive(timeout=0.3))
+        sent, received = exchange(
+            lambda: sender.send(x, dtype="bf16", timeout=5), lambda: receiver.receive(timeout=0.3)
+        )
         assert isinstance(sent, ConnectionError)
         assert isinstance(received, TimeoutError)
     with pytest.raises(ConnectionError, match="register"), mooncake_pair(Engine("own:1", fail="register"), peer):

@@ -58,14 +58,13 @@ class MooncakeSender:
         self.engine = engine
         self.session = session
         self._channel = _Channel(connection)
-        self._sender = StagedSender(codec, Slots(buffer, slot_bytes=slot_bytes, slots=slots), Region.unpack(description))
+        staged = Slots(buffer, slot_bytes=slot_bytes, slots=slots)
+        self._sender = StagedSender(codec, staged, Region.unpack(description))
         _register(engine, self._sender.slots)
         self._writer = ThreadPoolExecutor(1, "splitzip-mooncake")
         self._writes: list[Future[None]] = []
 
-    def send(
-        self, x: Any, key: Key | None = None, *, dtype: object = None, tag: int = 0, timeout: float = 30.0
-    ) -> int:
+    def send(self, x: Any, key: Key | None = None, *, dtype: object = None, tag: int = 0, timeout: float = 30.0) -> int:
         """Send an array; return the bytes written, once the receiver has decoded and verified all of it.
 
         Raises:

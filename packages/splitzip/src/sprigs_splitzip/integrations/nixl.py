@@ -1,7 +1,8 @@
 """NIXL: tensors and pages from agent to agent through registered staging memory.
 
-Written against NIXL 1.5 (`nixl_agent` of the package `nixl`): `register_memory([(address, bytes, device, "")], mem_type)`,
-`deregister_memory(registered)`, `get_xfer_descs([(address, bytes, device)], mem_type)`,
+Written against NIXL 1.5 (`nixl_agent` of the package `nixl`):
+`register_memory([(address, bytes, device, "")], mem_type)`, `deregister_memory(registered)`,
+`get_xfer_descs([(address, bytes, device)], mem_type)`,
 `initialize_xfer("WRITE", local, remote, remote_agent, notif_msg)`, `transfer(handle)` and `check_xfer_state(handle)` to
 "DONE", "PROC" or "ERR", `release_xfer_handle(handle)`, `get_new_notifs()` to {agent: [bytes]},
 `send_notif(agent, bytes)`. One write of one descriptor carries a frame, whatever the pages it was encoded from; its
@@ -82,13 +83,12 @@ class NixlSender:
         self.agent = agent
         self.remote_agent = _name(remote_agent)
         self.mailbox = mailbox or Mailbox(agent)
-        self._sender = StagedSender(codec, Slots(buffer, slot_bytes=slot_bytes, slots=slots), Region.unpack(description))
+        staged = Slots(buffer, slot_bytes=slot_bytes, slots=slots)
+        self._sender = StagedSender(codec, staged, Region.unpack(description))
         self._registered: Any = _register(agent, self._sender.slots)
         self._handles: list[Any] = []
 
-    def send(
-        self, x: Any, key: Key | None = None, *, dtype: object = None, tag: int = 0, timeout: float = 30.0
-    ) -> int:
+    def send(self, x: Any, key: Key | None = None, *, dtype: object = None, tag: int = 0, timeout: float = 30.0) -> int:
         """Send an array; return the bytes written, once the receiver has decoded and verified all of it.
 
         Raises:

@@ -3,8 +3,8 @@
 Written against SGLang 0.5.23, `sglang.srt.mem_cache.hicache_storage.HiCacheStorage`: `get(key, target_location,
 target_sizes)`, `batch_get(keys, target_locations, target_sizes)`, `set(key, value, target_location, target_sizes)`,
 `batch_set(keys, values, ...)`, `exists(key)`, `batch_exists(keys, extra_info)`, `batch_get_v1(keys, host_indices,
-extra_info)`, `batch_set_v1(...)`, `clear()`, `get_stats()`; of the host's memory pool `page_size`, `get_data_page(index)`,
-`get_dummy_flat_data_page()` and `set_from_flat_data_page(index, page)`. Start the server with
+extra_info)`, `batch_set_v1(...)`, `clear()`, `get_stats()`; of the host's memory pool `page_size`,
+`get_data_page(index)`, `get_dummy_flat_data_page()` and `set_from_flat_data_page(index, page)`. Start the server with
 
     --hicache-storage-backend dynamic --hicache-storage-backend-extra-config '{"backend_name": "splitzip",
       "module_path": "sprigs_splitzip.integrations.sglang", "class_name": "SplitZipStorage", "path": "/data/kv"}'
@@ -12,7 +12,7 @@ extra_info)`, `batch_set_v1(...)`, `clear()`, `get_stats()`; of the host's memor
 Further entries of that configuration: `bank` (path of a codebook bank; default: a codebook chosen for each page),
 `code_bits` (3, 4 or "auto"), `max_bytes` (on disk, for each rank; the pages used longest ago go first), `interface_v1`
 (1: SGLang hands over indices of its pool instead of pages). Pools other than keys and values (the v2 interface, for
-hybrid models) are not kept. A page that is damaged, or belongs to another key, rank or model, is a miss, and is removed.
+hybrid models) are not kept. A page that is damaged, or of another key, rank or model, is a miss, and is removed.
 """
 
 from __future__ import annotations
@@ -219,9 +219,7 @@ def storage_class() -> Any:
         def batch_get(self, keys: Sequence[str], target_locations: Any = None, target_sizes: Any = None) -> list[Any]:
             return [self.get(key, target) for key, target in zip(keys, target_locations, strict=True)]
 
-        def set(
-            self, key: str, value: Any = None, target_location: Any = None, target_sizes: Any = None
-        ) -> bool:
+        def set(self, key: str, value: Any = None, target_location: Any = None, target_sizes: Any = None) -> bool:
             try:
                 return self.store.put(key, value)
             except (OSError, SplitZipError):
@@ -230,7 +228,8 @@ def storage_class() -> Any:
         def batch_set(
             self, keys: Sequence[str], values: Any = None, target_locations: Any = None, target_sizes: Any = None
         ) -> bool:
-            return all([self.set(key, value) for key, value in zip(keys, values, strict=True)])
+            done = [self.set(key, value) for key, value in zip(keys, values, strict=True)]  # each, whatever the others
+            return all(done)
 
         def exists(self, key: str) -> bool:
             return self.store.exists(key)

@@ -19,8 +19,6 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-import numpy as np
-
 from .. import arrays
 from ..arrays import Like, is_on_device
 from ..backends import thread_count
@@ -125,7 +123,8 @@ class Slots:
             from .. import cuda
 
             self.memory = cuda
-        self.buffer = arrays.empty_bytes(slot_bytes * slots) if buffer is None else self.memory.buffer_of(buffer)
+        whole: Any = arrays.empty_bytes(slot_bytes * slots) if buffer is None else self.memory.buffer_of(buffer)
+        self.buffer = whole
         if not self.memory.is_writable(self.buffer):
             raise BufferTooSmall("the buffer is read-only")
         count = self.buffer.size // slot_bytes
@@ -133,10 +132,10 @@ class Slots:
             raise BufferTooSmall(f"a buffer of {self.buffer.size} bytes has no room for a slot of {slot_bytes}")
         on_device = self.memory is not arrays
         self.region = Region(
-            int(self.buffer.data.ptr) if on_device else int(self.buffer.ctypes.data),
+            int(whole.data.ptr) if on_device else int(whole.ctypes.data),
             slot_bytes,
             count,
-            int(self.buffer.device.id) if on_device else 0,
+            int(whole.device.id) if on_device else 0,
             on_device,
         )
 
@@ -318,7 +317,7 @@ class StagedReceiver:
                     ahead[said.frame] = said
             number = len(order.frames)
             while ahead and not order.finished:
-                said = ahead.pop(number, None) or next(iter(ahead.values()))
+                said = ahead.pop(number) if number in ahead else next(iter(ahead.values()))
                 if number < said.frame < number + self.slots.region.slots:
                     break  # the one before it is still on its way
                 try:
@@ -327,6 +326,8 @@ class StagedReceiver:
                     if bits is None:
                         check_expected(StreamInfo((info,), 0), *expected)
                         out, bits = self._output(info, out, kind)
+                    if not is_on_device(bits):
+                        payload = self.slots.memory.to_host(payload)
                     decode_payload(info, payload, bits, verify, thread_count(threads))
                 except SplitZipError:
                     self._dead = current
