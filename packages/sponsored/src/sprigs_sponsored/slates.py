@@ -1,0 +1,543 @@
+"""Which prompts to show together, at most k of them: exactly, with a certificate, or greedily.
+
+A prompt that is clicked is the signal; so is that none was. `mnl`: a user of intent t clicks prompt l of the slate S
+with probability e^a[l, t] / (1 + sum over S of e^a[., t]). `cascade`: the user goes down the slate and clicks each
+prompt with probability c[l, t] if it got there. `coverage`: a user clicks if some prompt of the slate covers the
+intent, which the click reveals; an ad is shown after a click only.
+
+Only `coverage` is monotone and submodular, so that greedy is within 1 - 1/e of the best there. With the others an added
+prompt may lower welfare, and what greedy has is the certificate: its welfare against an upper bound.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import combinations, permutations
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from .errors import SponsoredError
+from .instance import TOLERANCE, Array, Instance
+
+Model = Literal["mnl", "cascade", "coverage"]
+Method = Literal["auto", "enumerate", "bnb", "milp", "greedy"]
+MAX_SLATES = 50_000_000
+_BLOCK = 1 << 12
+
+
+@dataclass(frozen=True, eq=False)
+class SlateInstance:
+    """Prompts to choose from.
+
+    Attributes:
+        prior: Probability of each intent, shape (m,).
+        prompts: By prompt and intent, shape (L, m): attraction (`mnl`, any sign), click probability (`cascade`), or
+            whether it covers the intent (`coverage`, 0 or 1).
+        values: Value of an impression to each advertiser given the intent, shape (n, m).
+        k: Most prompts to show.
+        model: How users click.
+
+    Raises:
+        SponsoredError: Shapes or ranges that are wrong, or k beyond the number of prompts.
+    """
+
+    prior: Array
+    prompts: Array
+    values: Array
+    k: int
+    model: Model = "mnl"
+
+    def __post_init__(self) -> None:
+        for name in ("prior", "prompts", "values"):
+            array = np.array(getattr(self, name), dtype=np.float64)
+            if not np.isfinite(array).all():
+                raise SponsoredError(f"{name} holds NaN or infinities")
+            array.flags.writeable = False
+            object.__setattr__(self, name, array)
+        m = self.prior.size
+        if self.prior.ndim != 1 or not m or (self.prior < 0).any() or abs(self.prior.sum() - 1) > TOLERANCE:
+            raise SponsoredError("prior must be probabilities that sum to 1")
+        if self.prompts.ndim != 2 or self.prompts.shape[1] != m:
+            raise SponsoredError(f"prompts has shape (prompts, {m} intents); got {self.prompts.shape}")
+        if self.values.ndim != 2 or self.values.shape[1] != m or not len(self.values) or (self.values < 0).any():
+            raise SponsoredError(f"values has shape (advertisers, {m} intents), not negative; got {self.values.shape}")
+        if not 0 <= self.k <= len(self.prompts):
+            raise SponsoredError(f"k lies in 0..{len(self.prompts)}, the number of prompts; got {self.k}")
+        if self.model not in ("mnl", "cascade", "coverage"):
+            raise SponsoredError(f"models are 'mnl', 'cascade' and 'coverage'; got {self.model!r}")
+        if self.model == "cascade" and ((self.prompts < 0) | (self.prompts > 1)).any():
+            raise SponsoredError("cascade wants click probabilities, 0..1")
+        if self.model == "coverage" and not np.isin(self.prompts, (0, 1)).all():
+            raise SponsoredError("coverage wants 0 or 1 for each prompt and intent")
+
+    @property
+    def n_prompts(self) -> int:
+        """Number of prompts to choose from, L."""
+        return len(self.prompts)
+
+    @property
+    def weighted(self) -> Array:
+        """What each intent is worth to each advertiser, prior * values, shape (n, m)."""
+        return self.prior * self.values
+
+    def without(self, advertiser: int) -> SlateInstance:
+        """Return the instance as it is without an advertiser: its values zero."""
+        values = self.values.copy()
+        values[advertiser] = 0
+        return SlateInstance(self.prior, self.prompts, values, self.k, self.model)
+
+    def full_information(self) -> float:
+        """Welfare if every intent were known, an upper bound."""
+        return float(self.weighted.max(axis=0).sum())
+
+    def kernel(self, slate: Sequence[int]) -> Array:
+        """Probability of each signal given the intent: no click, then the prompts of the slate; shape (m, |S| + 1).
+
+        `coverage`: no click, then the intents, shape (m, m + 1).
+        """
+        rows = self.prompts[list(slate)]
+        if self.model == "mnl":
+            weights = np.exp(np.concatenate([np.zeros((1, self.prior.size)), rows]))
+            shares: Array = (weights / weights.sum(axis=0)).T
+            return shares
+        if self.model == "cascade":
+            past = np.concatenate([np.ones((1, self.prior.size)), np.cumprod(1 - rows, axis=0)])
+            return np.concatenate([past[-1:], past[:-1] * rows]).T
+        covered = rows.max(axis=0, initial=0.0)
+        return np.concatenate([(1 - covered)[:, None], np.diag(covered)], axis=1)
+
+    def welfare(self, slate: Sequence[int]) -> float:
+        """Welfare of a slate, with the best ad after every signal."""
+        return float(self.welfare_of(np.array([list(slate)], np.intp).reshape(1, -1))[0])
+
+    def welfare_of(self, slates: npt.NDArray[np.intp]) -> Array:
+        """Welfare of many slates of the same length, shape (slates, length)."""
+        found: Array = self._expected(slates).max(axis=-1).sum(axis=-1)
+        return found
+
+    def _expected(self, slates: npt.NDArray[np.intp]) -> Array:
+        """E by slate, signal and advertiser, shape (slates, signals, n)."""
+        rows = self.prompts[slates]  # (B, length, m)
+        batch, length, m = rows.shape
+        if self.model == "mnl":
+            weights = np.exp(rows)
+            total = 1 + weights.sum(axis=1)
+            click = np.concatenate([np.ones((batch, 1, m)), weights], axis=1) / total[:, None]
+        elif self.model == "cascade":
+            past = np.concatenate([np.ones((batch, 1, m)), np.cumprod(1 - rows, axis=1)], axis=1)
+            click = np.concatenate([past[:, -1:], past[:, :-1] * rows], axis=1)
+        else:
+            covered = rows.max(axis=1) if length else np.zeros((batch, m))
+            known: Array = covered[:, :, None] * self.weighted.T
+            return known
+        expected: Array = np.matmul(click, self.weighted.T)
+        return expected
+
+    def as_instance(self, slates: Sequence[Sequence[int]]) -> Instance:
+        """The same as an `Instance` with a question for each slate, after the empty one."""
+        size = max((len(s) for s in slates), default=0) + 1 if self.model != "coverage" else self.prior.size + 1
+        kernels = []
+        for slate in [(), *slates]:
+            kernel = self.kernel(slate)
+            if self.model == "coverage":
+                kernel = np.where(np.arange(kernel.shape[1]) > 0, kernel, 0)  # no ad without a click
+            kernels.append(np.pad(kernel, ((0, 0), (0, size - kernel.shape[1]))))
+        return Instance(self.prior, np.array(kernels), self.values)
+
+
+@dataclass(frozen=True, eq=False)
+class SlateSolution:
+    """A slate and what is known of it.
+
+    Attributes:
+        slate: Prompts, in ascending order (`cascade`: in the order shown).
+        welfare: Of the slate.
+        bound: No slate has more.
+        gap: (bound - welfare) / bound; 0 where it is optimal.
+        nodes: Slates looked at: all of them, greedy's, or those in the tree of branch and bound (beyond the ones of the
+            greedy slate that it starts from).
+        total: Slates there are.
+        method: How it was found.
+        without: Welfare of the best slate without each advertiser, shape (n,); None where it is not known.
+        payments: Of the joint VCG mechanism over slates, shape (n,); None where `without` is.
+        winners: Best advertiser after no click and after each prompt, -1 for none.
+    """
+
+    slate: tuple[int, ...]
+    welfare: float
+    bound: float
+    gap: float
+    nodes: int
+    total: int
+    method: str
+    without: Array | None
+    payments: Array | None
+    winners: tuple[int, ...]
+
+
+def count_slates(n_prompts: int, k: int, *, ordered: bool = False) -> int:
+    """Number of slates of at most k prompts."""
+    return sum(math.perm(n_prompts, j) if ordered else math.comb(n_prompts, j) for j in range(k + 1))
+
+
+def unrank(index: int, n: int, k: int) -> tuple[int, ...]:
+    """The index-th k-subset of 0..n-1, in lexicographic order: the combinatorial number system.
+
+    Raises:
+        SponsoredError: There are not so many.
+    """
+    if not 0 <= index < math.comb(n, k):
+        raise SponsoredError(f"there are {math.comb(n, k)} subsets of {k} out of {n}; got {index}")
+    subset, x = [], 0
+    for left in range(k, 0, -1):
+        while index >= (count := math.comb(n - x - 1, left - 1)):
+            index -= count
+            x += 1
+        subset.append(x)
+        x += 1
+    return tuple(subset)
+
+
+def solve_slate(instance: SlateInstance, method: Method = "auto", *, payments: bool = True) -> SlateSolution:
+    """Choose the prompts to show.
+
+    Args:
+        instance: The prompts.
+        method: `"enumerate"`: every slate, and with it every advertiser's pivot. `"bnb"`: branch and bound, the same
+            result. `"milp"`: an integer program by HiGHS (not for `cascade`). `"greedy"`: greedy with swaps and a
+            certificate. `"auto"`: enumerate up to 2 million slates (some 2 s), else branch and bound.
+        payments: Solve also without each advertiser that matters, for VCG payments (not with `"greedy"`).
+
+    Raises:
+        SponsoredError: No such method, one that does not fit the model, or too many slates to enumerate.
+    """
+    total = count_slates(instance.n_prompts, instance.k, ordered=instance.model == "cascade")
+    if method == "auto":
+        method = "enumerate" if total <= 2_000_000 or instance.model == "cascade" else "bnb"
+    if method == "enumerate":
+        return _enumerate(instance, total)
+    if method == "greedy":
+        slate, welfare, nodes = _greedy(instance)
+        bound = upper_bound(instance)
+        return _solution(instance, slate, welfare, bound, nodes, total, "greedy", None)
+    if method not in ("bnb", "milp"):
+        raise SponsoredError(f"methods are 'auto', 'enumerate', 'bnb', 'milp' and 'greedy'; got {method!r}")
+    if instance.model == "cascade":
+        raise SponsoredError(f"{method!r} does not handle the order of a cascade; use 'enumerate' or 'greedy'")
+    solve = _branch_and_bound if method == "bnb" else _milp
+    slate, welfare, nodes = solve(instance, ())
+    without = None
+    if payments:
+        # Whoever wins nothing in the best slate is not missed: without it the same slate is best.
+        without = np.full(len(instance.values), welfare)
+        for i in set(_winners(instance, slate)) - {-1}:
+            _, without[i], more = solve(instance.without(i), slate)
+            nodes += more
+    return _solution(instance, slate, welfare, welfare, nodes, total, method, without)
+
+
+def upper_bound(instance: SlateInstance) -> float:
+    """No slate has more welfare: the bound of branch and bound before anything is chosen."""
+    if instance.model == "cascade":
+        # At best every prompt that is reached tells the intent, and k of the likeliest are.
+        best = np.sort(instance.prompts, axis=0)[::-1][: instance.k]
+        blind = np.prod(1 - best, axis=0)
+        pooled = float((blind * instance.weighted).sum(axis=1).max())
+        return float(((1 - blind) * instance.weighted.max(axis=0)).sum()) + pooled
+    return _Search(instance).bound((), np.arange(instance.n_prompts), instance.k)
+
+
+def _solution(
+    instance: SlateInstance,
+    slate: Sequence[int],
+    welfare: float,
+    bound: float,
+    nodes: int,
+    total: int,
+    method: str,
+    without: Array | None,
+) -> SlateSolution:
+    slate = tuple(int(p) for p in slate)
+    bound = max(bound, welfare)
+    paid = None
+    if without is not None:
+        # Clarke: what the others could have had without i, less what they have.
+        expected = instance._expected(np.array([slate], np.intp).reshape(1, -1))[0]
+        best = expected.argmax(axis=1)
+        top = expected.max(axis=1)
+        own = np.array([top[best == i].sum() for i in range(len(instance.values))])
+        paid = np.maximum(without - (welfare - own), 0.0)
+    gap = 0.0 if bound <= 0 else (bound - welfare) / bound
+    return SlateSolution(
+        slate, welfare, bound, gap, nodes, total, method, without, paid, tuple(_winners(instance, slate))
+    )
+
+
+def _winners(instance: SlateInstance, slate: Sequence[int]) -> list[int]:
+    expected = instance._expected(np.array([list(slate)], np.intp).reshape(1, -1))[0]
+    return [int(row.argmax()) if row.max() > 0 else -1 for row in expected]
+
+
+def _enumerate(instance: SlateInstance, total: int) -> SlateSolution:
+    if total > MAX_SLATES:
+        raise SponsoredError(f"{total} slates are too many to enumerate; use 'bnb' or 'greedy'")
+    n = len(instance.values)
+    best = -1.0
+    best_slate: tuple[int, ...] = ()
+    without = np.full(n, -1.0)
+    choose = permutations if instance.model == "cascade" else combinations
+    for size in range(instance.k + 1):
+        for block in _blocks(choose(range(instance.n_prompts), size)):
+            expected = instance._expected(np.array(block, np.intp).reshape(len(block), size))
+            order = expected.argmax(axis=-1)[..., None]
+            first = np.take_along_axis(expected, order, axis=-1)[..., 0]
+            rest = expected.copy()
+            np.put_along_axis(rest, order, 0.0, axis=-1)
+            margin = first - rest.max(axis=-1)
+            welfare = first.sum(axis=-1)
+            # One pass gives the best without each advertiser too.
+            loss = np.zeros((len(block), n))
+            rows = np.broadcast_to(np.arange(len(block))[:, None], order.shape[:2])
+            np.add.at(loss, (rows, order[..., 0]), margin)
+            without = np.maximum(without, (welfare[:, None] - loss).max(axis=0))
+            top = float(welfare.max())
+            if top > best + 1e-12 * max(1.0, abs(best)):
+                best, best_slate = top, block[int(np.argmax(welfare >= top - 1e-12 * max(1.0, top)))]
+    return _solution(instance, best_slate, best, best, total, total, "enumerate", without)
+
+
+def _blocks(slates: Iterable[tuple[int, ...]]) -> Iterable[list[tuple[int, ...]]]:
+    block: list[tuple[int, ...]] = []
+    for slate in slates:
+        block.append(slate)
+        if len(block) == _BLOCK:
+            yield block
+            block = []
+    if block:
+        yield block
+
+
+def _greedy(instance: SlateInstance, *, swaps: bool = True) -> tuple[list[int], float, int]:
+    """Add the best prompt while it helps, then swap while that helps."""
+    slate: list[int] = []
+    welfare = instance.welfare(slate)
+    nodes = 1
+    improved = True
+    while improved:
+        improved = False
+        outside = [p for p in range(instance.n_prompts) if p not in slate]
+        options = []
+        if len(slate) < instance.k:
+            options += [[*slate, p] for p in outside]
+        if swaps and (not options or instance.model != "coverage"):
+            options += [[*slate[:i], p, *slate[i + 1 :]] for i in range(len(slate)) for p in outside]
+            options += [slate[:i] + slate[i + 1 :] for i in range(len(slate))]
+        if not options:
+            break
+        values = np.empty(len(options))
+        for size in {len(o) for o in options}:
+            at = [i for i, o in enumerate(options) if len(o) == size]
+            values[at] = instance.welfare_of(np.array([options[i] for i in at], np.intp).reshape(len(at), size))
+        nodes += len(options)
+        best = int(values.argmax())
+        if values[best] > welfare + 1e-12 * max(1.0, welfare):
+            slate, welfare, improved = options[best], float(values[best]), True
+    ordered = slate if instance.model == "cascade" else sorted(slate)
+    return ordered, welfare, nodes
+
+
+class _Search:
+    """Bounds for sets of slates: those that hold `chosen` and up to `room` more of the `open` prompts.
+
+    `coverage`: at best the open prompts cover all they could, `room` of them no more than their largest gains.
+
+    `mnl`, the least of two. First: further prompts take from each intent's clicks at most the share that the `room`
+    most attractive open ones would; what they take is worth at most the intent's full-information value and never less
+    than where it was. Second: with t = 1 + the chosen weights, v the value of the chosen signals' ads per unit of it,
+    and e the weights of the further prompts, welfare is sum(v) + sum over prompts p and intents of
+    (w[ad of p] - v) e[p] / (t + sum of e). Bounding the denominators from the favourable side makes the gains of the
+    further prompts independent of one another, so that the `room` largest add up; which ads the chosen signals have is
+    gone through, as far as an ad can be the best one at all. For one more prompt this is exact.
+    """
+
+    def __init__(self, instance: SlateInstance) -> None:
+        self.instance = instance
+        self.worth = instance.weighted
+        self.full = self.worth.max(axis=0)
+        self.weights = np.exp(instance.prompts) if instance.model == "mnl" else instance.prompts
+
+    def bound(self, chosen: Sequence[int], open_: npt.NDArray[np.intp], room: int) -> float:
+        own, others = self.weights[list(chosen)], self.weights[open_]
+        most = min(room, len(others))
+        if self.instance.model == "coverage":
+            covered = own.max(axis=0, initial=0.0)
+            base = float(covered @ self.full)
+            if most <= 0:
+                return base
+            gains = np.sort(np.maximum(others - covered, 0) @ self.full)[::-1][:most].sum()
+            reach = float(np.maximum(others.max(axis=0) - covered, 0) @ self.full)
+            return base + min(float(gains), reach)
+        signals = np.concatenate([np.ones((1, self.full.size)), own])
+        total = signals.sum(axis=0)
+        ranked = np.sort(others, axis=0)[::-1]
+        added = ranked[:most].sum(axis=0)
+        kept = total / (total + added)
+        # value[s, t, i]: what ad i after signal s is worth of intent t.
+        value = (signals / total)[:, :, None] * self.worth.T
+        pooled = np.matmul((signals / total * kept), self.worth.T).max(axis=1).sum()
+        taken = float(pooled + (1 - kept) @ self.full)
+        if most <= 0:
+            return taken
+        ads = self._possible_ads(value, kept)
+        if math.prod(len(a) for a in ads) > 512:
+            return taken
+        combinations_ = np.stack(np.meshgrid(*ads, indexing="ij"), axis=-1).reshape(-1, len(ads))
+        held = value[np.arange(len(ads))[None, :], :, combinations_].sum(axis=1)  # (combinations, m)
+        near = others / (total + others)
+        far = others / (total + others + ranked[: most - 1].sum(axis=0))
+        difference = self.worth - held[:, None, :]  # (combinations, n, m)
+        gain = np.einsum("cnt,pt->cpn", np.maximum(difference, 0), near)
+        gain += np.einsum("cnt,pt->cpn", np.minimum(difference, 0), far)
+        best = np.sort(np.maximum(gain.max(axis=2), 0), axis=1)[:, ::-1][:, :most].sum(axis=1)
+        return min(taken, float((held.sum(axis=1) + best).max()))
+
+    def _possible_ads(self, value: Array, kept: Array) -> list[npt.NDArray[np.intp]]:
+        """For each chosen signal the ads that can be the best one, whatever further prompts take of it."""
+        ads = []
+        for own in value:  # (m, n)
+            best = own.sum(axis=0).argmax()
+            difference = own - own[:, best : best + 1]
+            most = np.where(difference > 0, difference, kept[:, None] * difference).sum(axis=0)
+            possible = np.flatnonzero(most > 1e-15)
+            ads.append(np.union1d(possible, [best]))
+        return ads
+
+
+def _branch_and_bound(instance: SlateInstance, start: Sequence[int]) -> tuple[list[int], float, int]:
+    """Best first. A node is a slate, and stands for those that add prompts that come after it in the order."""
+    nodes = 0
+    if start:
+        slate, best = list(start), instance.welfare(start)
+    else:
+        slate, best, _ = _greedy(instance)
+    search = _Search(instance)
+    # Prompts in the order of what they bring alone, so that what is cut off comes last; equal ones side by side.
+    alone = instance.welfare_of(np.arange(instance.n_prompts)[:, None]) if instance.n_prompts else np.zeros(0)
+    order = np.lexsort((*instance.prompts.T[::-1], -alone.round(12)))
+    like_the_last = np.zeros(len(order), bool)
+    like_the_last[1:] = (instance.prompts[order[1:]] == instance.prompts[order[:-1]]).all(axis=1)
+    heap: list[tuple[float, int, tuple[int, ...], int]] = [(-search.bound((), order, instance.k), 0, (), 0)]
+    ticket = 0
+    slack = 1e-12 * max(1.0, best)
+    while heap:
+        above, _, chosen, first = heapq.heappop(heap)
+        if -above <= best + slack:
+            break
+        for j in range(first, len(order)):
+            if j > first and like_the_last[j]:
+                continue  # the same slates as with the one before it
+            if j > first and search.bound(chosen, order[j:], instance.k - len(chosen)) <= best + slack:
+                break  # nor do those after it lead anywhere
+            child = (*chosen, int(order[j]))
+            nodes += 1
+            room = instance.k - len(child)
+            bound = search.bound(child, order[j + 1 :], room)
+            if bound <= best + slack:
+                continue
+            welfare = bound if room == 0 else instance.welfare(child)
+            if welfare > best + slack:
+                slate, best = sorted(child), welfare
+            if room and j + 1 < len(order) and bound > best + slack:
+                ticket += 1
+                heapq.heappush(heap, (-bound, ticket, child, j + 1))
+    return slate, best, nodes
+
+
+def _milp(instance: SlateInstance, start: Sequence[int]) -> tuple[list[int], float, int]:
+    """Integer program (Charnes and Cooper's variables for the fractions of the MNL), solved by HiGHS."""
+    from scipy.optimize import Bounds, LinearConstraint, milp
+    from scipy.sparse import csr_matrix
+
+    w = instance.weighted
+    n, m = w.shape
+    prompts, k = instance.n_prompts, instance.k
+    rows: list[int] = []
+    columns: list[int] = []
+    data: list[float] = []
+    low: list[float] = []
+    high: list[float] = []
+
+    def constrain(terms: Iterable[tuple[int, float]], least: float, most: float) -> None:
+        for column, factor in terms:
+            rows.append(len(low))
+            columns.append(column)
+            data.append(factor)
+        low.append(least)
+        high.append(most)
+
+    if instance.model == "coverage":
+        size = prompts + m
+        cost = np.concatenate([np.zeros(prompts), -w.max(axis=0)])
+        for t in range(m):
+            covering = [(p, -1.0) for p in range(prompts) if instance.prompts[p, t]]
+            constrain([(prompts + t, 1.0), *covering], -np.inf, 0)
+        integrality = np.concatenate([np.ones(prompts), np.zeros(m)])
+        constrain([(p, 1.0) for p in range(prompts)], 0, k)
+    else:
+        weights = np.exp(instance.prompts)
+        signals = prompts + 1
+        y = prompts  # y[s, t]: probability of signal s given intent t
+        z = y + signals * m  # z[s, i]: the ad of i is shown after s
+        x = z + signals * n  # t[s, t, i] = y[s, t] z[s, i]
+        size = x + signals * m * n
+        cost = np.zeros(size)
+        integrality = np.zeros(size)
+        integrality[:prompts] = 1
+        integrality[z:x] = 1
+        constrain([(p, 1.0) for p in range(prompts)], 0, k)
+        for t in range(m):
+            constrain([(y + s * m + t, 1.0) for s in range(signals)], 1, 1)
+            for p in range(prompts):
+                e, at, none = weights[p, t], y + (p + 1) * m + t, y + t
+                constrain([(at, 1.0), (p, -e / (1 + e))], -np.inf, 0)
+                constrain([(at, 1.0), (none, -e)], -np.inf, 0)
+                constrain([(at, 1.0), (none, -e), (p, -e)], -e, np.inf)
+        for s in range(signals):
+            constrain([(z + s * n + i, 1.0) for i in range(n)], 0, 1)
+            for t in range(m):
+                own = [x + (s * m + t) * n + i for i in range(n)]
+                constrain([(y + s * m + t, -1.0), *((c, 1.0) for c in own)], -np.inf, 0)
+                for i, column in enumerate(own):
+                    cost[column] = -w[i, t]
+                    constrain([(column, 1.0), (z + s * n + i, -1.0)], -np.inf, 0)
+    matrix = csr_matrix((data, (rows, columns)), shape=(len(low), size))
+    found = milp(
+        cost,
+        constraints=LinearConstraint(matrix, np.array(low), np.array(high)),
+        integrality=integrality,
+        bounds=Bounds(0, 1),
+        options={"mip_rel_gap": 1e-9},
+    )
+    if found.x is None:
+        raise SponsoredError(f"HiGHS found no slate: {found.message}")
+    slate = [p for p in range(prompts) if found.x[p] > 0.5]
+    return slate, instance.welfare(slate), int(getattr(found, "mip_node_count", 0) or 1)
+
+
+def slates_of_topic(answers: Array, values: Array, k: int, *, spread: float = 2.0) -> SlateInstance:
+    """Make prompts of a query's clarifying questions: those with yes attract, those with no do not.
+
+    Args:
+        answers: Shares of yes, no, unsure, other, shape (questions, facets, 4); see `queries.Topic`.
+        values: Shape (n, facets).
+        k: Most prompts to show.
+        spread: Attraction of a certain yes; of a certain no, its negative; of others half of that.
+    """
+    yes, no, _, other = np.moveaxis(answers, -1, 0)
+    m = answers.shape[1]
+    return SlateInstance(np.full(m, 1 / m), spread * (yes - no - 0.5 * other), values, k)
