@@ -73,6 +73,17 @@ def test_slates(prompts, k, m, n):
         np.testing.assert_allclose(np.maximum(best, alone), exact.without, atol=1e-12)
 
 
+def test_slates_through_the_solver(monkeypatch):
+    monkeypatch.setattr(kernels, "gpu", EmulatedDevice)
+    for seed in range(10):
+        rng = np.random.default_rng(seed)
+        values = rng.lognormal(size=(4, 3)) * (rng.random((4, 3)) < 0.6)
+        instance = SlateInstance(rng.dirichlet(np.ones(3)), rng.normal(size=(8, 3)), values, 3)
+        exact, found = solve_slate(instance, "enumerate"), solve_slate(instance, "cuda")
+        assert found.slate == exact.slate
+        np.testing.assert_allclose(found.payments, exact.payments, atol=1e-12)
+
+
 def test_ties_go_to_the_lowest_slate():
     instance = SlateInstance([0.5, 0.5], np.zeros((40, 2)), [[1, 0], [0, 1]], 2)
     for seed in range(5):

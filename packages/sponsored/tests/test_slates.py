@@ -9,7 +9,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import sprigs
-from sprigs_sponsored import JointVCG, SlateInstance, SponsoredError, advertiser_values, load_topics, solve_slate
+from sprigs_sponsored import (
+    JointVCG,
+    SlateInstance,
+    SponsoredError,
+    advertiser_values,
+    load_topics,
+    modular_slate,
+    solve_slate,
+)
 from sprigs_sponsored.queries import generated_topics
 from sprigs_sponsored.slates import count_slates, slates_of_topic, unrank, upper_bound
 
@@ -94,6 +102,55 @@ def test_payments_are_those_of_the_joint_mechanism(seed):
         found = solve_slate(instance, "enumerate")
         assert joint.welfare == pytest.approx(found.welfare, abs=1e-12)
         np.testing.assert_allclose(found.payments, joint.payments, atol=1e-10)
+
+
+@settings(deadline=None)
+@given(seeds, st.sampled_from(["gsp", "vcg"]), st.sampled_from(["mnl", "coverage"]))
+def test_suggestion_slots_sold_apart(seed, prices, model):
+    instance = any_slates(seed, model, prompts=7, k=3)
+    bids = np.random.default_rng(seed).random((len(instance.values), 7))
+    for given in (None, bids):
+        found = modular_slate(instance, given, prices=prices)
+        assert len(set(found.slate)) == len(found.slate) <= 3
+        assert found.welfare == pytest.approx(instance.welfare(found.slate), abs=1e-12)
+        assert found.welfare == pytest.approx(found.utilities.sum() + found.revenue, abs=1e-10)
+        assert found.welfare <= solve_slate(instance, "enumerate").welfare + 1e-12
+        assert found.payments.min() >= 0
+    # Nobody pays more than it bid, and Clarke's price is what the others lose.
+    best = np.sort(bids.max(axis=0))[::-1]
+    assert [bids[i, p] for i, p in zip(found.sponsors, found.slate, strict=True)] == pytest.approx(best[:3].tolist())
+    for i in range(len(bids)):
+        own = sum(bids[s, p] for s, p in zip(found.sponsors, found.slate, strict=True) if s == i)
+        assert found.payments[i] <= own + 1e-12
+        if prices == "vcg":
+            alone = np.delete(bids, i, axis=0)
+            without = np.sort(alone.max(axis=0, initial=0))[::-1][:3].sum()
+            assert found.payments[i] == pytest.approx(without - (best[:3].sum() - own), abs=1e-12)
+
+
+@given(seeds)
+def test_one_slot_sold_apart_is_the_single_winner(seed):
+    """With one slot, Clarke's price is the best bid of other advertisers, on any prompt: the second price."""
+    instance = any_slates(seed, prompts=4, k=1)
+    bids = np.random.default_rng(seed).random((len(instance.values), 4))
+    found = modular_slate(instance, bids, prices="vcg")
+    rival = np.delete(bids, found.sponsors[0], axis=0).max(initial=0.0)
+    assert found.payments[found.sponsors[0]] == pytest.approx(rival)
+
+
+def test_suggestion_slots_refuse():
+    instance = any_slates(0)
+    for bids in (
+        np.zeros((1, 1)),
+        np.full((len(instance.values), 8), -1.0),
+        np.full((len(instance.values), 8), np.nan),
+    ):
+        with pytest.raises(SponsoredError, match="bids are"):
+            modular_slate(instance, bids)
+    with pytest.raises(SponsoredError, match="prices are"):
+        modular_slate(instance, prices="first")
+    nobody = SlateInstance([1.0], [[1.0]], [[0.0]], 1)
+    assert modular_slate(nobody).slate == ()
 
 
 def test_the_classical_tight_instance_of_greedy():

@@ -37,6 +37,7 @@ from .simulation import SimulationConfig as SimulationConfig
 from .simulation import simulate as simulate
 from .slates import SlateInstance as SlateInstance
 from .slates import SlateSolution as SlateSolution
+from .slates import modular_slate as modular_slate
 from .slates import solve_slate as solve_slate
 from .tables import Recommendation as Recommendation
 from .tables import read_instance as read_instance
@@ -72,6 +73,7 @@ __all__ = [
     "intents",
     "load_topics",
     "make_game",
+    "modular_slate",
     "poa",
     "pos",
     "pure_nash",

@@ -105,7 +105,10 @@ def poa(family: str, step: float, rho: float, refinement: Any, as_json: bool) ->
 @click.command()
 @click.argument("file", type=_FILE)
 @click.option(
-    "--method", type=click.Choice(["auto", "enumerate", "bnb", "milp", "greedy"]), default="auto", show_default=True
+    "--method",
+    type=click.Choice(["auto", "enumerate", "cuda", "bnb", "milp", "greedy"]),
+    default="auto",
+    show_default=True,
 )
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def slate(file: Path, method: Any, as_json: bool) -> None:

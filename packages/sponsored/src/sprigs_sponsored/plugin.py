@@ -44,6 +44,7 @@ _EXPORTS = {
     "SlateInstance": "slates",
     "SlateSolution": "slates",
     "solve_slate": "slates",
+    "modular_slate": "slates",
     "Simulation": "simulation",
     "SimulationConfig": "simulation",
     "simulate": "simulation",

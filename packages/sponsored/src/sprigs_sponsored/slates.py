@@ -25,7 +25,7 @@ from .errors import SponsoredError
 from .instance import TOLERANCE, Array, Instance
 
 Model = Literal["mnl", "cascade", "coverage"]
-Method = Literal["auto", "enumerate", "bnb", "milp", "greedy"]
+Method = Literal["auto", "enumerate", "cuda", "bnb", "milp", "greedy"]
 MAX_SLATES = 50_000_000
 _BLOCK = 1 << 12
 
@@ -208,25 +208,29 @@ def solve_slate(instance: SlateInstance, method: Method = "auto", *, payments: b
 
     Args:
         instance: The prompts.
-        method: `"enumerate"`: every slate, and with it every advertiser's pivot. `"bnb"`: branch and bound, the same
+        method: `"enumerate"`: every slate, and with it every advertiser's pivot. `"cuda"`: the same on a GPU,
+            for `mnl`. `"bnb"`: branch and bound, the same
             result. `"milp"`: an integer program by HiGHS (not for `cascade`). `"greedy"`: greedy with swaps and a
             certificate. `"auto"`: enumerate up to 2 million slates (some 2 s), else branch and bound.
         payments: Solve also without each advertiser that matters, for VCG payments (not with `"greedy"`).
 
     Raises:
         SponsoredError: No such method, one that does not fit the model, or too many slates to enumerate.
+        BackendUnavailable: `"cuda"` without CuPy or a device.
     """
     total = count_slates(instance.n_prompts, instance.k, ordered=instance.model == "cascade")
     if method == "auto":
         method = "enumerate" if total <= 2_000_000 or instance.model == "cascade" else "bnb"
     if method == "enumerate":
         return _enumerate(instance, total)
+    if method == "cuda":
+        return _enumerate_on_device(instance, total)
     if method == "greedy":
         slate, welfare, nodes = _greedy(instance)
         bound = upper_bound(instance)
         return _solution(instance, slate, welfare, bound, nodes, total, "greedy", None)
     if method not in ("bnb", "milp"):
-        raise SponsoredError(f"methods are 'auto', 'enumerate', 'bnb', 'milp' and 'greedy'; got {method!r}")
+        raise SponsoredError(f"methods are 'auto', 'enumerate', 'cuda', 'bnb', 'milp' and 'greedy'; got {method!r}")
     if instance.model == "cascade":
         raise SponsoredError(f"{method!r} does not handle the order of a cascade; use 'enumerate' or 'greedy'")
     solve = _branch_and_bound if method == "bnb" else _milp
@@ -309,6 +313,21 @@ def _enumerate(instance: SlateInstance, total: int) -> SlateSolution:
             if top > best + 1e-12 * max(1.0, abs(best)):
                 best, best_slate = top, block[int(np.argmax(welfare >= top - 1e-12 * max(1.0, top)))]
     return _solution(instance, best_slate, best, best, total, total, "enumerate", without)
+
+
+def _enumerate_on_device(instance: SlateInstance, total: int) -> SlateSolution:
+    from . import kernels
+
+    device = kernels.gpu()
+    best_slate: tuple[int, ...] = ()
+    best = instance.welfare(())
+    without = np.array([instance.without(i).welfare(()) for i in range(len(instance.values))])
+    for size in range(1, instance.k + 1):
+        welfare, index, alone = kernels.enumerate_slates(device, instance, size)
+        without = np.maximum(without, alone)
+        if welfare > best + 1e-12 * max(1.0, best):
+            best, best_slate = welfare, unrank(index, instance.n_prompts, size)
+    return _solution(instance, best_slate, best, best, total, total, "cuda", without)
 
 
 def _blocks(slates: Iterable[tuple[int, ...]]) -> Iterable[list[tuple[int, ...]]]:
@@ -527,6 +546,88 @@ def _milp(instance: SlateInstance, start: Sequence[int]) -> tuple[list[int], flo
         raise SponsoredError(f"HiGHS found no slate: {found.message}")
     slate = [p for p in range(prompts) if found.x[p] > 0.5]
     return slate, instance.welfare(slate), int(getattr(found, "mip_node_count", 0) or 1)
+
+
+@dataclass(frozen=True, eq=False)
+class ModularSlate:
+    """Outcome of selling the suggestion slots in an auction of their own.
+
+    Attributes:
+        slate: Prompts shown, best bid first.
+        sponsors: Who bought each.
+        payments: For suggestion slots, shape (n,).
+        utilities: Continuation in the ad stage less payments, shape (n,).
+        welfare, revenue: Of both stages.
+    """
+
+    slate: tuple[int, ...]
+    sponsors: tuple[int, ...]
+    payments: Array
+    utilities: Array
+    welfare: float
+    revenue: float
+
+
+def continuation(instance: SlateInstance, slate: Sequence[int]) -> tuple[Array, float]:
+    """What the ad stage after a slate leaves each advertiser at second prices, shape (n,), and its revenue."""
+    expected = instance._expected(np.array([list(slate)], np.intp).reshape(1, -1))[0]
+    who = expected.argmax(axis=1)
+    top = expected.max(axis=1)
+    rest = expected.copy()
+    np.put_along_axis(rest, who[:, None], 0.0, axis=1)
+    second = rest.max(axis=1)
+    left = np.zeros(len(instance.values))
+    np.add.at(left, who, top - second)
+    return left, float(second.sum())
+
+
+def modular_slate(
+    instance: SlateInstance, bids: Array | None = None, *, prices: Literal["gsp", "vcg"] = "gsp"
+) -> ModularSlate:
+    """Sell k suggestion slots to the k best pairs of advertiser and prompt, no prompt twice, and the ads afterwards.
+
+    Args:
+        instance: The prompts; users choose among those shown as its model says.
+        bids: By advertiser and prompt, shape (n, L); None: what a prompt shown alone would leave each advertiser.
+        prices: `"gsp"`: each slot at the least bid that keeps its place: the larger of the next prompt's best bid and
+            the best of others on the same prompt. `"vcg"`: Clarke's prices for the sum of the winning bids.
+
+    Raises:
+        SponsoredError: Bids of another shape, negative or not finite; no such prices.
+    """
+    shape = (len(instance.values), instance.n_prompts)
+    if bids is None:
+        alone = [continuation(instance, (p,))[0] for p in range(instance.n_prompts)]
+        bids = np.array(alone).reshape(instance.n_prompts, -1).T
+    bids = np.asarray(bids, dtype=np.float64)
+    if bids.shape != shape or not np.isfinite(bids).all() or (bids < 0).any():
+        raise SponsoredError(f"bids are by advertiser and prompt, {shape}, finite and not negative")
+    if prices not in ("gsp", "vcg"):
+        raise SponsoredError(f"prices are 'gsp' or 'vcg'; got {prices!r}")
+
+    def best_prompts(of: Array) -> list[int]:
+        best = of.max(axis=0, initial=0.0)
+        return [int(p) for p in np.argsort(-best, kind="stable") if best[p] > 0]
+
+    ranked = best_prompts(bids)
+    slate = ranked[: instance.k]
+    sponsors = [int(bids[:, p].argmax()) for p in slate]
+    payments = np.zeros(shape[0])
+    if prices == "gsp":
+        for j, (prompt, sponsor) in enumerate(zip(slate, sponsors, strict=True)):
+            rival = float(np.delete(bids[:, prompt], sponsor).max(initial=0.0))
+            following = float(bids[:, ranked[j + 1]].max()) if j + 1 < len(ranked) else 0.0
+            payments[sponsor] += max(rival, following)
+    else:
+        total = sum(float(bids[i, p]) for i, p in zip(sponsors, slate, strict=True))
+        for i in set(sponsors):
+            others = np.delete(bids, i, axis=0)
+            without = sum(float(others[:, p].max(initial=0.0)) for p in best_prompts(others)[: instance.k])
+            own = sum(float(bids[i, p]) for s, p in zip(sponsors, slate, strict=True) if s == i)
+            payments[i] = max(0.0, without - (total - own))
+    left, ads = continuation(instance, slate)
+    welfare = instance.welfare(slate)
+    return ModularSlate(tuple(slate), tuple(sponsors), payments, left - payments, welfare, ads + float(payments.sum()))
 
 
 def slates_of_topic(answers: Array, values: Array, k: int, *, spread: float = 2.0) -> SlateInstance:
