@@ -109,8 +109,8 @@ def test_payments_are_those_of_the_joint_mechanism(seed):
 def test_suggestion_slots_sold_apart(seed, prices, model):
     instance = any_slates(seed, model, prompts=7, k=3)
     bids = np.random.default_rng(seed).random((len(instance.values), 7))
-    for given in (None, bids):
-        found = modular_slate(instance, given, prices=prices)
+    for offered in (None, bids):
+        found = modular_slate(instance, offered, prices=prices)
         assert len(set(found.slate)) == len(found.slate) <= 3
         assert found.welfare == pytest.approx(instance.welfare(found.slate), abs=1e-12)
         assert found.welfare == pytest.approx(found.utilities.sum() + found.revenue, abs=1e-10)
