@@ -66,6 +66,16 @@ def test_unused_ptx_is_no_obstacle():
     assert run(text, n=32).tolist() == [1] * 32
 
 
+def test_macros_may_have_any_name():
+    """Those of the runtime's own templates among them."""
+    names = [chr(c) for c in range(ord("A"), ord("Z") + 1)]
+    text = 'extern "C" __global__ void sum(int* y) { __syncthreads(); y[threadIdx.x] = %s; }' % " + ".join(names)
+    options = [f"-D{name}={k}" for k, name in enumerate(names)] + ["-Dsize=7", "-UZ", "-DZ"]
+    y = np.zeros(4, np.int32)
+    emulator.compile(text, options=options)["sum"](1, 4, (y,))
+    assert (y == sum(range(25)) + 1).all()
+
+
 def test_options(tmp_path):
     (tmp_path / "own.cuh").write_text(
         "#pragma once\n__device__ int own(int i) {\n  __shared__ int s[32];\n  s[i] = VALUE;\n  __syncthreads();\n"

@@ -181,12 +181,22 @@ def preprocess(compiler: Compiler, source: str, filename: str, options: Sequence
     Raises:
         CompileError: an include is missing, or a directive is wrong.
     """
-    text = f'#include "sprigs/device.h"\n#line 1 "{filename}"\n{source}\n'
-    command = [compiler.path, *_KERNEL, "-E", *options, f"-I{INCLUDE}", f"-isystem{INCLUDE / 'cuda'}", "-xc++", "-"]
+    # The kernel's own macros come after the runtime's header, whose names they may be: -DN=8, -DT=float.
+    own = [option for option in options if option[:2] in ("-D", "-U") and not option[2:].startswith(("__", "SPRIGS_"))]
+    macros = "".join(_directive(option) for option in own)
+    text = f'#include "sprigs/device.h"\n{macros}#line 1 "{filename}"\n{source}\n'
+    others = [option for option in options if option not in own]
+    command = [compiler.path, *_KERNEL, "-E", *others, f"-I{INCLUDE}", f"-isystem{INCLUDE / 'cuda'}", "-xc++", "-"]
     done = _run(command, text)
     if done.returncode != 0:
         raise CompileError(advice(done.stderr, filename))
     return done.stdout
+
+
+def _directive(option: str) -> str:
+    """Turn -DNAME, -DNAME=VALUE or -UNAME into a line."""
+    name, equals, value = option[2:].partition("=")
+    return f"#undef {name}\n" if option[1] == "U" else f"#define {name} {value if equals else 1}\n"
 
 
 def compile_kernels(
