@@ -69,7 +69,7 @@ def test_unused_ptx_is_no_obstacle():
 def test_macros_may_have_any_name():
     """Those of the runtime's own templates among them."""
     names = [chr(c) for c in range(ord("A"), ord("Z") + 1)]
-    text = 'extern "C" __global__ void sum(int* y) { __syncthreads(); y[threadIdx.x] = %s; }' % " + ".join(names)
+    text = 'extern "C" __global__ void sum(int* y) { __syncthreads(); y[threadIdx.x] = ' + " + ".join(names) + "; }"
     options = [f"-D{name}={k}" for k, name in enumerate(names)] + ["-Dsize=7", "-UZ", "-DZ"]
     y = np.zeros(4, np.int32)
     emulator.compile(text, options=options)["sum"](1, 4, (y,))
