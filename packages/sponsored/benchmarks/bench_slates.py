@@ -50,6 +50,7 @@ def main() -> None:
     parser.add_argument("-o", "--output", type=Path)
     options = parser.parse_args()
     source, topics = topics_at_hand()
+    solve_slate(SlateInstance([1.0], np.zeros((3, 1)), [[1.0]], 2), "bnb")  # compiles
     rows = []
     for least, most in ((4, 12), (13, 13), (14, 99)):
         seconds = {"enumerate": 0.0, "bnb": 0.0, "greedy": 0.0}

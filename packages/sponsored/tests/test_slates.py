@@ -19,7 +19,8 @@ from sprigs_sponsored import (
     solve_slate,
 )
 from sprigs_sponsored.queries import generated_topics
-from sprigs_sponsored.slates import count_slates, slates_of_topic, unrank, upper_bound
+from sprigs_sponsored.slate_solvers import Search, fast_search, upper_bound
+from sprigs_sponsored.slates import count_slates, slates_of_topic, unrank
 
 seeds = st.integers(0, 10_000)
 
@@ -255,3 +256,27 @@ def test_methods_that_do_not_fit():
     with pytest.raises(SponsoredError, match="too many"):
         solve_slate(large, "enumerate")
     assert solve_slate(large, "auto").welfare == pytest.approx(1)
+
+
+@settings(deadline=None, max_examples=60)
+@given(seeds, st.integers(0, 4), st.integers(0, 3))
+def test_bounds_hold_and_are_the_same_in_numba(seed, chosen, room):
+    """No slate that holds the chosen prompts and some of the open ones has more welfare than the bound."""
+    instance = any_slates(seed, prompts=8, k=8)
+    rng = np.random.default_rng(seed)
+    order = rng.permutation(8)
+    own, open_ = order[:chosen], order[chosen : chosen + 4]
+    bound = Search(instance).bound(own, open_, room)
+    fast = fast_search(instance)
+    if fast is not None:
+        assert fast.bound(tuple(own), open_, room) == pytest.approx(bound, rel=1e-12, abs=1e-12)
+    values = [
+        instance.welfare((*own, *more))
+        for size in range(min(room, 4) + 1)
+        for more in itertools.combinations(open_, size)
+    ]
+    assert max(values) <= bound + 1e-12
+    if room == 0 or len(values) == 1:
+        assert bound == pytest.approx(values[0], abs=1e-12)
+    if room == 1 and bound < float(instance.full_information()) - 1e-9:
+        assert bound >= max(values) - 1e-12
