@@ -74,7 +74,8 @@ def test_the_query_experiment(real):
     rivals = query_experiment("rivals", topics=real, draws=20)
     plan = [(0.649, 0.864, 0.919, 0.894, 0.931), (0.301, 0.641, 0.801, 0.809, 0.809)]
     for e, expected in zip((random, rivals), plan, strict=True):
-        np.testing.assert_allclose(e.mean, expected, atol=4 * e.standard_error.max() + 5e-4)
+        # The plan's figures have three digits and draws of their own.
+        assert (np.abs(e.mean - expected) <= 2 * e.standard_error + 5e-4).all()
     assert rivals.shares[..., 1].min() == pytest.approx(0.25, abs=0.01)
 
 
@@ -225,6 +226,8 @@ def test_commands(tables, tmp_path):
         assert "closed form" in run("poa", "--family", family, "--step", 0.1)
     content = json.loads(run("poa", "--step", 0.05, "--json"))
     assert [row["pure"]["value"] for row in content] == pytest.approx([2, 4, 8])
+    coarse = json.loads(run("poa", "--step", 0.3, "--json"))[2]["pure"]
+    assert coarse["value"] == "inf", "nobody can bid as little as 1/8: everybody leaves"
     slates = tmp_path / "s.json"
     slates.write_text(
         json.dumps({"prior": [0.5, 0.5], "prompts": [[2, -2], [-2, 2]], "values": [[1, 0], [0, 1]], "k": 2})

@@ -36,6 +36,7 @@ from .format import (
     parse_stream,
     sections,
 )
+from .memory import memory_named, memory_of
 from .statistics import sample_histogram
 
 Bytes = npt.NDArray[np.uint8]
@@ -89,14 +90,14 @@ class Encoded:
 
     def tobytes(self) -> bytes:
         """Return the frame's bytes, copied to the host if they are on a device."""
-        host: Bytes = _memory_of(self.buffer).to_host(self.buffer)
+        host: Bytes = memory_of(self.buffer).to_host(self.buffer)
         return host.tobytes()
 
     __bytes__ = tobytes
 
     def sealed(self) -> Encoded:
         """Return the same frame on the host, with a payload checksum; for frames made on a device without one."""
-        host: Bytes = _memory_of(self.buffer).to_host(self.buffer)
+        host: Bytes = memory_of(self.buffer).to_host(self.buffer)
         if self.info.checksum is None:
             host = host.copy()
             payload = host[self.info.header_size :]
@@ -182,7 +183,7 @@ class Codec:
 
     def max_encoded_size(self, x: object, dtype: object = None) -> int:
         """Upper bound on the bytes of `x` as one frame; `encode_into` asks for this many."""
-        view = _memory_of(x).as_bits(x, dtype)
+        view = memory_of(x).as_bits(x, dtype)
         return header_size(len(view.shape)) + self._payload_bound(view.nbytes, view.bits.size, view.format, None)
 
     def encode(self, x: object, key: Key | None = None, *, dtype: object = None, tag: int = 0) -> Encoded:
@@ -197,7 +198,7 @@ class Codec:
         Raises:
             SplitZipError: Unsupported element type or device, more than 8 dimensions, more than 2^31 - 1 elements.
         """
-        memory = _memory_of(x)
+        memory = memory_of(x)
         with memory.current_stream(x):
             view = self._checked(x, dtype, tag)
             bound = self._payload_bound(view.nbytes, view.bits.size, view.format, key)
@@ -223,8 +224,8 @@ class Codec:
         Raises:
             BufferTooSmall: Before anything is written, unless `budget`.
         """
-        memory = _memory_of(x)
-        if _memory_of(out) is not memory:
+        memory = memory_of(x)
+        if memory_of(out) is not memory:
             raise DeviceUnavailable("x and out must both be on the host or both on the device")
         with memory.current_stream(x):
             view = self._checked(x, dtype, tag)
@@ -249,7 +250,7 @@ class Codec:
 
         Memory beyond the array is that of one frame.
         """
-        memory = _memory_of(x)
+        memory = memory_of(x)
         with memory.current_stream(x):
             view = self._checked(x, dtype, tag, one_frame=False)
         for part in _parts(view, frame_elems):
@@ -267,7 +268,7 @@ class Codec:
         self._check_part(part.bits)
         n = int(part.bits.size)
         bound = self._payload_bound(n * part.format.itemsize, n, part.format, key)
-        out = _memory_of(part.bits).empty_bytes(header_size(len(part.shape)) + bound)
+        out = memory_of(part.bits).empty_bytes(header_size(len(part.shape)) + bound)
         return self._encode_part(part, key, tag, out)
 
     def encode_part_into(self, part: Part, out: Any, key: Key | None = None, *, tag: int = 0) -> Encoded:
@@ -292,7 +293,7 @@ class Codec:
         Raises:
             SplitZipError: The bytes are not exactly one valid frame, or `out` has another dtype or shape.
         """
-        source, target_memory = _memory_of(_plain(buf)), _memory_of(out)
+        source, target_memory = memory_of(_plain(buf)), memory_of(out)
         _check_direction(source, target_memory)
         with target_memory.current_stream(out):
             data = source.buffer_of(_plain(buf))
@@ -304,7 +305,7 @@ class Codec:
         return info
 
     def _checked(self, x: object, dtype: object, tag: int, *, one_frame: bool = True) -> BitView:
-        view: BitView = _memory_of(x).as_bits(x, dtype)
+        view: BitView = memory_of(x).as_bits(x, dtype)
         check_shape(view.shape, tag)
         self._check_part(view.bits, one_frame)
         return view
@@ -333,7 +334,7 @@ class Codec:
 
     def _encode_part(self, part: Part, key: Key | None, tag: int, out: Any) -> Encoded:
         """Write one frame into `out`, which holds the bound, or whatever the caller's budget is."""
-        memory = _memory_of(out)
+        memory = memory_of(out)
         bits, n = part.bits, int(part.bits.size)
         header = header_size(len(part.shape))
         payload = out[header:]
@@ -467,10 +468,10 @@ def decompress(
         SplitZipError: The bytes are damaged, truncated, too large, of an unknown version, or not what was expected.
     """
     plain = _plain(buf)
-    source = _memory_of(plain)
+    source = memory_of(plain)
     if like is None:
         like = "numpy" if source is arrays else "cupy"
-    target_memory = _memory_of(out) if out is not None else _memory_named(like)
+    target_memory = memory_of(out) if out is not None else memory_named(like)
     _check_direction(source, target_memory)
     n_threads = thread_count(threads)
     with source.current_stream(plain), target_memory.current_stream(out if out is not None else plain):
@@ -491,7 +492,7 @@ def decompress(
 
 def inspect(buf: Any, *, max_bytes: int = MAX_BYTES) -> StreamInfo:
     """Read the headers of a stream, without looking at its payloads; bytes after it are reported, not refused."""
-    memory = _memory_of(_plain(buf))
+    memory = memory_of(_plain(buf))
     return _parse(memory, memory.buffer_of(_plain(buf)), max_bytes, allow_trailing=True)
 
 
@@ -522,26 +523,13 @@ def decode_payload(
             raise ChecksumError(f"the payload checksum of frame {info.frame_index} does not match: the data is damaged")
     on_device = is_on_device(bits)
     if on_device and not is_on_device(payload):
-        payload = _memory_named("cupy").upload(payload)
+        payload = memory_named("cupy").upload(payload)
     if info.mode == RAW:
         out.view("uint8")[:] = payload
         return
     assert info.codebook is not None
     chosen = select(backend, info.raw_nbytes, on_device=on_device)
     chosen.decode(payload, info.codebook, info.sections, info.chunk_log2, info.n_escapes, out, threads)
-
-
-def _memory_of(x: object) -> Any:
-    """Return the module that handles arrays where `x` is: `arrays` for the host, `cuda` for a device."""
-    return _memory_named("cupy") if is_on_device(x) else arrays
-
-
-def _memory_named(like: str) -> Any:
-    if like != "cupy":
-        return arrays
-    from . import cuda
-
-    return cuda
 
 
 def _check_direction(source: Any, target: Any) -> None:

@@ -22,6 +22,7 @@ from .codec import MAX_BYTES, Codec, Encoded, Part, decode_payload
 from .errors import DeviceUnavailable, FormatError, LayoutMismatch, LimitError, SplitZipError
 from .floats import FloatFormat, float_format
 from .format import DICT, MAX_FRAME_ELEMENTS, MAX_HEADER, check_shape, parse_header
+from .memory import memory_of
 
 _LANES = 64
 
@@ -71,7 +72,7 @@ def encode_pages(
     Raises:
         SplitZipError: A block id or `page_dim` that there is not; see `Codec.encode`.
     """
-    memory = _memory_of(cache)
+    memory = memory_of(cache)
     with memory.current_stream(cache):
         array, form, page_dim, ids = _checked(cache, dtype, block_ids, page_dim)
         page_shape = _page_shape(array, page_dim)
@@ -113,8 +114,8 @@ def decode_pages(
         LayoutMismatch: The frame's tag, dtype, page shape or number of pages is another.
         SplitZipError: The frame is damaged. The pages named are then undefined, the others untouched.
     """
-    memory, plain = _memory_of(cache), buf.buffer if isinstance(buf, Encoded) else buf
-    source = _memory_of(plain)
+    memory, plain = memory_of(cache), buf.buffer if isinstance(buf, Encoded) else buf
+    source = memory_of(plain)
     if memory is arrays and source is not arrays:
         raise DeviceUnavailable("the frame is on a CUDA device and the cache is not; tobytes() copies it to the host")
     with memory.current_stream(cache):
@@ -145,18 +146,10 @@ def decode_pages(
             decode_payload(info, payload, pieces, verify, threads, "numba" if memory is arrays else "auto")
 
 
-def _memory_of(x: object) -> Any:
-    if not is_on_device(x):
-        return arrays
-    from . import cuda
-
-    return cuda
-
-
 def _checked(
     cache: object, dtype: object, block_ids: Sequence[int], page_dim: int
 ) -> tuple[Any, FloatFormat, int, list[int]]:
-    array, form = _memory_of(cache).strided_bits(cache, dtype)
+    array, form = memory_of(cache).strided_bits(cache, dtype)
     if not -array.ndim <= page_dim < array.ndim:
         raise SplitZipError(f"page_dim={page_dim} is none of the {array.ndim} dimensions of the cache")
     page_dim %= array.ndim

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -85,7 +86,7 @@ def poa(family: str, step: float, rho: float, refinement: Any, as_json: bool) ->
             rows.append((label, closed, truthful, found))
     if as_json:
         content = [
-            {"instance": a, "closed_form": b, "truthful": c, "pure": None if d is None else d.__dict__}
+            {"instance": a, "closed_form": b, "truthful": c, "pure": None if d is None else _plain(d.__dict__)}
             for a, b, c, d in rows
         ]
         click.echo(json.dumps(content, indent=2))
@@ -172,6 +173,13 @@ def recommend(advertisers: Path, prior: Path, answers: Path, rho: float, reserve
             name = advice.instance.name("advertiser", i)
             click.echo(f"joint VCG: {name} pays {pivot:.4g} for the question and {ad:.4g} for ads, expected")
     click.echo(advice.verdict)
+
+
+def _plain(content: dict[str, Any]) -> dict[str, Any]:
+    """Replace what JSON has no number for: no value is null, an infinite one a string."""
+    infinite = {k: "inf" for k, v in content.items() if isinstance(v, float) and math.isinf(v)}
+    absent = {k: None for k, v in content.items() if isinstance(v, float) and math.isnan(v)}
+    return {**content, **infinite, **absent}
 
 
 def _print(columns: list[str], rows: list[list[str]], caption: str) -> None:

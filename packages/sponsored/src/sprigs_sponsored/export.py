@@ -10,8 +10,6 @@ import numpy as np
 from .equilibrium import Game
 from .instance import Array
 
-_MAX_ACTIONS_SHOWN = 1_000_000
-
 
 def to_gambit(game: Game, path: str | os.PathLike[str] | None = None, *, title: str = "sponsored prompts") -> str:
     """Write a game in Gambit's strategic (.nfg) format, payoff version; return the text.

@@ -26,6 +26,7 @@ from ..bank import Key
 from ..codec import MAX_BYTES, Codec, Part, decode_payload
 from ..errors import BufferTooSmall, FormatError, SplitZipError
 from ..format import MAX_HEADER, FrameInfo, StreamInfo, StreamOrder, check_expected, frame_ranges, parse_header
+from ..memory import memory_named, memory_of
 
 LAST = 1
 DECODED = 2
@@ -118,11 +119,7 @@ class Slots:
         slot_bytes = slot_bytes // 64 * 64
         if slot_bytes <= 16 * MAX_HEADER:
             raise BufferTooSmall(f"a slot of {slot_bytes} bytes holds no frame worth sending")
-        self.memory: Any = arrays
-        if buffer is not None and is_on_device(buffer):
-            from .. import cuda
-
-            self.memory = cuda
+        self.memory: Any = memory_of(buffer)
         whole: Any = arrays.empty_bytes(slot_bytes * slots) if buffer is None else self.memory.buffer_of(buffer)
         self.buffer = whole
         if not self.memory.is_writable(self.buffer):
@@ -217,7 +214,7 @@ class StagedSender:
             TimeoutError: No answer came.
             ConnectionError: A write failed.
         """
-        memory = _memory_of(x)
+        memory = memory_of(x)
         on_device = memory is not arrays
         codec = self.codec.without_checksum() if on_device else self.codec
         with memory.current_stream(x):
@@ -353,13 +350,9 @@ class StagedReceiver:
 
     def _output(self, info: FrameInfo, out: Any, like: Like) -> tuple[Any, Any]:
         if out is not None:
-            return out, _memory_of(out).bits_of_output(out, info.format, info.shape)
-        if like != "cupy":
-            made, bits = arrays.allocate(info.format, info.shape, like)
-            return made, bits
-        from .. import cuda
-
-        return cuda.allocate(info.format, info.shape)
+            return out, memory_of(out).bits_of_output(out, info.format, info.shape)
+        made, bits = memory_named(like).allocate(info.format, info.shape, like)
+        return made, bits
 
 
 def _until(transport: Any, timeout: float, otherwise: str) -> list[Announcement]:
@@ -374,11 +367,3 @@ def _until(transport: Any, timeout: float, otherwise: str) -> list[Announcement]
             raise TimeoutError(f"{otherwise} within {timeout:g} s")
         time.sleep(pause)
         pause = min(0.001, pause + 0.00002)  # at first at once, later so as not to take a core
-
-
-def _memory_of(x: Any) -> Any:
-    if not is_on_device(x):
-        return arrays
-    from .. import cuda
-
-    return cuda
