@@ -10,13 +10,15 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from . import native
 from .errors import SpinTPError
 from .programs import NAMED, G, Program, X, Y, decode, encode
 from .tables import check_degree
 
-BACKENDS = ("auto", "dense", "separable", "cg")
+BACKENDS = ("auto", "native", "dense", "separable", "cg")
 _COMPUTED = (torch.float32, torch.float64)
 _CAST = (torch.float16, torch.bfloat16)
+_PLAIN = (Tensor, torch.nn.Parameter)
 
 # Floats of grid fields that are worked on at a time: what stays in a core's second-level cache.
 _CHUNK_FLOATS = 1 << 18
@@ -42,8 +44,9 @@ def spin_tensor_product(
         y: coefficients [..., (l2max + 1)^2]; leading dimensions broadcast with those of x.
         l1max, l2max, l3max: band limits, at most 20.
         kinds: which parts to compute.
-        backend: "dense" (matrix products with the grid), "separable" (rings, then meridians), "cg" (one matrix product
-            with the whole tensor), or "auto".
+        backend: "native" (compiled for the program and this CPU, extra "fast"), "dense" (matrix products with the grid),
+            "separable" (rings, then meridians), "cg" (one matrix product with the whole tensor), or "auto": the fastest
+            of those that are there.
 
     Returns:
         Kind -> [..., (l3max + 1)^2], not normalised. float16 and bfloat16 are computed in float32 and cast back.
@@ -102,14 +105,18 @@ def _solve(a: Tensor, b: Tensor, code: str, slot: int, backend: str) -> Tensor:
     return found
 
 
-@torch.library.custom_op("sprigs_spingtp::trilinear", mutates_args=())
-def trilinear(a: Tensor, b: Tensor, code: str, slot: int, backend: str) -> Tensor:
-    """Solve the trilinear form for one slot; a and b are the other two, in the order x, y, g."""
+def _evaluate(a: Tensor, b: Tensor, code: str, slot: int, backend: str) -> Tensor:
     form = decode(code)
     name = choose(form, a.device.type) if backend == "auto" else backend
     if name == "separable" and not form.is_separable:
         raise SpinTPError("the separable back end knows spins up to 1; use backend='dense' for others")
     return _RUN[name](form, slot, a.detach().contiguous(), b.detach().contiguous())
+
+
+@torch.library.custom_op("sprigs_spingtp::trilinear", mutates_args=())
+def trilinear(a: Tensor, b: Tensor, code: str, slot: int, backend: str) -> Tensor:
+    """Solve the trilinear form for one slot; a and b are the other two, in the order x, y, g."""
+    return _evaluate(a, b, code, slot, backend)
 
 
 @trilinear.register_fake
@@ -155,6 +162,9 @@ class _Trilinear(torch.autograd.Function):
 
     @staticmethod
     def forward(a: Tensor, b: Tensor, code: str, slot: int, backend: str) -> Tensor:
+        # The dispatcher costs more than a small product; subclasses (fake tensors, ...) need it.
+        if type(a) in _PLAIN and type(b) in _PLAIN:
+            return _evaluate(a, b, code, slot, backend)
         found: Tensor = torch.ops.sprigs_spingtp.trilinear(a, b, code, slot, backend)
         return found
 
@@ -194,14 +204,15 @@ def others(slot: int) -> tuple[int, int]:
     return ((Y, G), (X, G), (X, Y))[slot]
 
 
+@lru_cache(maxsize=1024)
 def choose(form: Program, device: str) -> str:
-    """Return the back end that is fastest for a program: measured by `benchmarks/bench_backends.py`."""
+    """Return the back end that is fastest for a program: measured by `benchmarks/bench_speed.py`."""
+    if device == "cpu" and form.is_separable and max(form.bands) <= native.MAX_BAND and native.available():
+        return "native"
     cost = form.cost()
-    if cost["cg"] < 1.5 * cost["dense"]:
+    if cost["cg"] < 1.3 * cost["dense"]:
         return "cg"
-    if "separable" in cost and max(form.bands) > 10:
-        return "separable"
-    return "dense"
+    return "separable" if form.is_separable and max(form.bands) > 5 else "dense"
 
 
 # Tables as tensors
@@ -371,4 +382,44 @@ def _to_grid(
     return out
 
 
-_RUN = {"dense": _dense, "separable": _separable, "cg": _cg}
+# Less work than this, in multiply-adds, is not worth handing to threads.
+_SPLIT = 1 << 23
+
+
+def _native(form: Program, slot: int, a: Tensor, b: Tensor) -> Tensor:
+    if a.device.type != "cpu" or not form.is_separable:
+        raise SpinTPError("the native back end runs on the CPU, with spins up to 1; use backend='dense' for others")
+    function = native.compile_product(form, slot, str(a.dtype).removeprefix("torch."))
+    first, second = others(slot)
+    rows, lanes = a.shape[-2], function.lanes
+    out = _empty(form, slot, rows, a)
+    blocks = rows // lanes
+    arrays = ((a, form.sizes[first]), (b, form.sizes[second]), (out, form.sizes[slot]))
+    size = a.element_size()
+
+    def run(start: int, stop: int) -> None:
+        at = [tensor.data_ptr() + start * lanes * n * size for tensor, n in arrays]
+        function(*at, stop - start, rows)
+
+    threads = min(torch.get_num_threads(), blocks)
+    if threads > 1 and blocks * lanes * form.cost()["separable"] > _SPLIT:
+        cuts = [blocks * k // threads for k in range(threads + 1)]
+        jobs = [native.pool(threads).submit(run, p, q) for p, q in zip(cuts[1:-1], cuts[2:], strict=True)]
+        run(cuts[0], cuts[1])
+        for job in jobs:
+            job.result()
+    elif blocks:
+        run(0, blocks)
+    if rows % lanes:
+        rest = rows - blocks * lanes
+        padded = []
+        for tensor, n in arrays:
+            tail = tensor.new_zeros(*tensor.shape[:-2], lanes, n)
+            tail[..., :rest, :] = tensor[..., blocks * lanes :, :]
+            padded.append(tail)
+        function(*(tail.data_ptr() for tail in padded), 1, lanes)
+        out[..., blocks * lanes :, :] = padded[2][..., :rest, :]
+    return out
+
+
+_RUN = {"native": _native, "dense": _dense, "separable": _separable, "cg": _cg}

@@ -152,15 +152,26 @@ class SpinTensorProduct(nn.Module):
         return tuple(path for path, _ in self._engine.plan.paths)
 
     def reset_parameters(self, generator: torch.Generator | None = None) -> None:
-        """Draw the weights: uniform of unit variance; of rank one, w1 = w2 = 1 and w3 is drawn."""
+        """Draw the weights, uniform of unit variance; of rank one, w1 and w2 are random signs.
+
+        Signs rather than ones: the paths of a product of correlated inputs would add up in step.
+        """
         if self.weight is None:
             return
         with torch.no_grad():
             self.weight.uniform_(-(3**0.5), 3**0.5, generator=generator)
             if isinstance(self._engine, _Fused) and self._engine.plan.rank == 1:
-                for combination in self._engine.plan.combinations:
-                    self.weight[combination.weights1] = 1.0
-                    self.weight[combination.weights2] = 1.0
+                inputs = self.input_weights().to(self.weight.device) == 1
+                self.weight[inputs] = torch.sign(self.weight[inputs])
+
+    def input_weights(self) -> Tensor:
+        """Return [weight_numel], 1 for the weights on the inputs (w1 and w2 of mode "fused"), 0 for the others."""
+        mask = torch.zeros(self.weight_numel)
+        if isinstance(self._engine, _Fused):
+            for combination in self._engine.plan.combinations:
+                mask[combination.weights1] = 1.0
+                mask[combination.weights2] = 1.0
+        return mask
 
     def path_weights(self, weight: Tensor | None = None) -> dict[Path, Tensor]:
         """Return what multiplies the Wigner 3j tensor of each path, [channels].
@@ -394,15 +405,6 @@ class _Fused(nn.Module):
             setattr(self, name, buffer.to(getattr(self, name).device))
         return self
 
-    def _slot_weights(self, weight: Tensor, where: slice, channels: int, index: Tensor) -> Tensor:
-        """[rows or 1, channels, rank, n] for each coefficient."""
-        w = weight[..., where].reshape(-1, channels, self.plan.rank, self._degrees(index))
-        return w.index_select(3, index)
-
-    @staticmethod
-    def _degrees(index: Tensor) -> int:
-        return -1
-
     def forward(self, x: Tensor, y: Tensor, weight: Tensor) -> Tensor:
         plan, rank, channels = self.plan, self.plan.rank, self.plan.channels
         rows = x.shape[0]
@@ -415,8 +417,7 @@ class _Fused(nn.Module):
         for c, combination in enumerate(plan.combinations):
             a, b = combination.part1, combination.part2
             left = self._weighted(parts1[a], weight, combination.weights1, channels, getattr(self, f"index1_{a}"), plan.parts1[a])
-            right = self._weighted(parts2[b], weight, combination.weights2, plan.channels2, getattr(self, f"index2_{b}"), plan.parts2[b])
-            right = right.expand(rows, channels, rank, right.shape[-1])
+            right = self._weighted(parts2[b], weight, combination.weights2, channels, getattr(self, f"index2_{b}"), plan.parts2[b])
             product = multiply(
                 left.reshape(-1, left.shape[-1]), right.reshape(-1, right.shape[-1]), combination.code, self.backend
             )
@@ -450,7 +451,7 @@ class _Fused(nn.Module):
         for combination in plan.combinations:
             one, two = plan.parts1[combination.part1], plan.parts2[combination.part2]
             w1 = weight[combination.weights1].reshape(plan.channels, plan.rank, -1)
-            w2 = weight[combination.weights2].reshape(plan.channels2, plan.rank, -1)
+            w2 = weight[combination.weights2].reshape(plan.channels, plan.rank, -1)
             for output in combination.outputs:
                 w3 = weight[output.weights].reshape(plan.channels, plan.rank, -1)
                 for path, strength in strengths.items():
@@ -518,12 +519,8 @@ class _Paths(nn.Module):
     def path_weights(self, weight: Tensor) -> dict[Path, Tensor]:
         out: dict[Path, Tensor] = {}
         plan = self.plan
-        coefficients = iter(plan.paths)
-        by_number = [
-            (path, c) for path, c in coefficients
-        ]
         flat = [m for pair in plan.pairs for m, _, _ in pair.outputs]
-        order = {(path.ir1, path.ir2, path.ir_out): path for path, _ in by_number}
+        order = {(path.ir1, path.ir2, path.ir_out): path for path, _ in plan.paths}
         for m in flat:
             irs = (plan.irreps_in1[m.block1].ir, plan.irreps_in2[m.block2].ir, plan.irreps_out[m.block_out].ir)
             path = order[irs]

@@ -255,7 +255,7 @@ def fused_plan(
             degrees = tuple(sorted({l3 for k in used for _, l3, _ in reached[a, b, k]}))
             code = encode(one.degrees, two.degrees, degrees, tuple(kinds[k] for k in used))
             weights1 = take(channels, rank, len(one.degrees))
-            weights2 = weights1 if tied else take(channels2, rank, len(two.degrees))
+            weights2 = weights1 if tied else take(channels, rank, len(two.degrees))
             outputs = []
             for number, k in enumerate(used):
                 targets = reached[a, b, k]
