@@ -151,7 +151,7 @@ def train_force_field(
         "parameters": sum(p.numel() for p in model.parameters()),
         "seconds": seconds,
         "validation": history[-1]["force_mae"],
-        "force_mae": {name: errors.force_mae for name, errors in found.items()},
+        "force_mae": {name: errors.force_mae for name, errors in found.items() if errors.force_mae is not None},
         "energy_mae": {name: errors.energy_mae for name, errors in found.items()},
     }
 

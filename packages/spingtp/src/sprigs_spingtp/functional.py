@@ -10,12 +10,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from . import native
-from .errors import SpinTPError
+from . import kernels, native
+from .errors import BackendUnavailable, SpinTPError
 from .programs import NAMED, G, Program, X, Y, decode, encode
 from .tables import check_degree
 
-BACKENDS = ("auto", "native", "dense", "separable", "cg")
+BACKENDS = ("auto", "native", "cuda", "dense", "separable", "cg")
 _COMPUTED = (torch.float32, torch.float64)
 _CAST = (torch.float16, torch.bfloat16)
 _PLAIN = (Tensor, torch.nn.Parameter)
@@ -44,9 +44,9 @@ def spin_tensor_product(
         y: coefficients [..., (l2max + 1)^2]; leading dimensions broadcast with those of x.
         l1max, l2max, l3max: band limits, at most 20.
         kinds: which parts to compute.
-        backend: "native" (compiled for the program and this CPU, extra "fast"), "dense" (matrix products with the grid),
-            "separable" (rings, then meridians), "cg" (one matrix product with the whole tensor), or "auto": the fastest
-            of those that are there.
+        backend: "native" (compiled for the program and this CPU, extra "fast"), "cuda" (kernels for NVIDIA GPUs, extras
+            "cuda12" and "cuda13"), "dense" (matrix products with the grid), "separable" (rings, then meridians), "cg" (one
+            matrix product with the whole tensor), or "auto": the fastest of those that are there.
 
     Returns:
         Kind -> [..., (l3max + 1)^2], not normalised. float16 and bfloat16 are computed in float32 and cast back.
@@ -209,6 +209,8 @@ def choose(form: Program, device: str) -> str:
     """Return the back end that is fastest for a program: measured by `benchmarks/bench_speed.py`."""
     if device == "cpu" and form.is_separable and max(form.bands) <= native.MAX_BAND and native.available():
         return "native"
+    if device == "cuda" and kernels.supports(form) and kernels.available():
+        return "cuda"
     cost = form.cost()
     if cost["cg"] < 1.3 * cost["dense"]:
         return "cg"
@@ -422,4 +424,16 @@ def _native(form: Program, slot: int, a: Tensor, b: Tensor) -> Tensor:
     return out
 
 
-_RUN = {"native": _native, "dense": _dense, "separable": _separable, "cg": _cg}
+def _cuda(form: Program, slot: int, a: Tensor, b: Tensor) -> Tensor:
+    if a.device.type != "cuda":
+        raise SpinTPError(f"the CUDA kernels need tensors on a GPU; got {a.device}")
+    if not kernels.available():
+        raise BackendUnavailable("backend='cuda' needs CuPy: pip install 'sprigs-spingtp[cuda12]' or '[cuda13]'")
+    rows = a.shape[-2]
+    out = _empty(form, slot, rows, a)
+    dtype = str(a.dtype).removeprefix("torch.")
+    kernels.run(kernels.gpu(a.device.index or 0), form, slot, a, b, out, rows, dtype)
+    return out
+
+
+_RUN = {"native": _native, "cuda": _cuda, "dense": _dense, "separable": _separable, "cg": _cg}

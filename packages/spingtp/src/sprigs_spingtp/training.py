@@ -51,13 +51,13 @@ class Errors:
     """Mean absolute and root mean squared errors of a set.
 
     Attributes:
-        force_mae, force_rmse: eV/angstrom, over components.
-        energy_mae: eV an atom.
+        force_mae, force_rmse: eV/angstrom, over components; None where the set has no forces.
+        energy_mae: eV an atom; None where the set has no energies.
     """
 
-    force_mae: float
-    force_rmse: float
-    energy_mae: float
+    force_mae: float | None
+    force_rmse: float | None
+    energy_mae: float | None
 
 
 def statistics(graphs: Sequence[Graph]) -> dict[str, float]:
@@ -83,10 +83,15 @@ def evaluate(model: SpinForceField, graphs: Sequence[Graph], batch_size: int = 2
         found = model(*moved.inputs())
         forces.append((found["forces"] - moved.forces).double())
         energies.append((found["energy"] - moved.energy) / torch.bincount(moved.batch))
+    labelled = torch.cat([g.forces for g in graphs]).isfinite().all(), torch.cat([g.energy for g in graphs]).isfinite().all()
+    if not any(labelled):
+        raise SpinTPError("the graphs have neither forces nor energies throughout: nothing to compare with")
     force, energy = torch.cat(forces), torch.cat(energies)
-    if not torch.isfinite(force).all():
-        raise SpinTPError("forces are not finite: are the graphs labelled?")
-    return Errors(float(force.abs().mean()), float(force.pow(2).mean().sqrt()), float(energy.abs().mean()))
+    return Errors(
+        float(force.abs().mean()) if labelled[0] else None,
+        float(force.pow(2).mean().sqrt()) if labelled[0] else None,
+        float(energy.abs().mean()) if labelled[1] else None,
+    )
 
 
 def fit(
@@ -110,7 +115,7 @@ def fit(
         checkpoint: file to save model, optimiser and epoch to after each epoch, and to go on from if it is there.
 
     Returns:
-        A row for each epoch: "epoch", "loss", "seconds" and, with a validation set, its "force_mae".
+        A row for each epoch: "epoch", "loss", "seconds" and, with a validation set, its errors.
 
     Raises:
         SpinTPError: No training data, or a loss that is not finite.
@@ -156,7 +161,8 @@ def fit(
                 total += float(loss.detach())
             row = {"epoch": epoch + 1.0, "loss": total / steps_a_pass, "seconds": time.perf_counter() - began}
             if validation:
-                row["force_mae"] = evaluate(average, validation).force_mae
+                errors = evaluate(average, validation)
+                row |= {name: value for name, value in asdict(errors).items() if value is not None}
             history.append(row)
             bar.set_postfix({k: f"{v:.4g}" for k, v in row.items() if k not in ("epoch", "seconds")})
             if file is not None:
@@ -236,8 +242,3 @@ def _safetensors() -> Any:
         SafetensorError = safetensors.SafetensorError
 
     return Both
-
-
-def as_row(errors: Errors) -> dict[str, float]:
-    """Return errors as a dictionary."""
-    return asdict(errors)

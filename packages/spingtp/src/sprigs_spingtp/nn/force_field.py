@@ -15,6 +15,19 @@ from .blocks import SpinInteractionBlock
 from .radial import RadialBasis
 
 
+class OddReadout(nn.Module):
+    """A number that a mirror turns to its negative: bounded odd functions of pseudoscalars, weighted by even ones."""
+
+    def __init__(self, channels: int) -> None:
+        super().__init__()
+        self.mix = nn.Linear(channels, channels, bias=False)
+        self.gate = nn.Sequential(nn.Linear(channels, channels), nn.SiLU(), nn.Linear(channels, channels))
+
+    def forward(self, odd: Tensor, even: Tensor) -> Tensor:
+        """Return [N] of pseudoscalars and scalars [N, channels]."""
+        return (torch.tanh(self.mix(odd)) * self.gate(even)).sum(1)
+
+
 class SpinForceField(nn.Module):
     """A message-passing force field of few layers, with conservative forces.
 
@@ -104,7 +117,7 @@ class SpinForceField(nn.Module):
             irreps = block.irreps_out
         self.readouts = nn.ModuleList(nn.Linear(channels, 1, bias=False) for _ in range(layers - 1))
         self.final = nn.Sequential(nn.Linear(channels, channels), nn.SiLU(), nn.Linear(channels, 1))
-        self.pseudo = nn.Linear(channels, 1, bias=False) if chiral_readout else None
+        self.pseudo = OddReadout(channels) if chiral_readout else None
 
     def features(
         self, numbers: Tensor, vectors: Tensor, senders: Tensor, receivers: Tensor
@@ -171,7 +184,7 @@ class SpinForceField(nn.Module):
             interaction = self.scale * positions.new_zeros(systems).index_add(0, batch, atom)
             out = {"interaction": interaction}
             if self.pseudo is not None:
-                value = self.pseudo(_scalars(last, irreps, channels, -1))[:, 0]
+                value = self.pseudo(_scalars(last, irreps, channels, -1), _scalars(last, irreps, channels, 1))
                 out["pseudoscalar"] = positions.new_zeros(systems).index_add(0, batch, value)
             if forces:
                 # By the edges, not the positions: forces and virial come from one derivative.
