@@ -1,4 +1,8 @@
-"""Complete equivariant tensor products on the sphere, every Clebsch-Gordan path at the Gaunt product's cost.
+"""Equivariant tensor products on the sphere that keep every Clebsch-Gordan path.
+
+>>> from sprigs_spingtp import SpinTensorProduct
+>>> product = SpinTensorProduct("16x0e+16x1o+16x2e", "16x0e+16x1o+16x2e", "16x0e+16x1o+16x1e+16x2e")
+>>> z = product(x, y)
 
 Names load on first use (see `__init__.pyi` for the list), so importing the package costs next to nothing.
 """

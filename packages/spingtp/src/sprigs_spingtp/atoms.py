@@ -150,14 +150,16 @@ def collate(graphs: Sequence[Graph]) -> Graph:
     )
 
 
-def batches(
-    graphs: Sequence[Graph], size: int, generator: torch.Generator | None = None
-) -> Iterator[Graph]:
+def batches(graphs: Sequence[Graph], size: int, generator: torch.Generator | None = None) -> Iterator[Graph]:
     """Yield batches of `size` systems, shuffled if a generator is given."""
     order = torch.randperm(len(graphs), generator=generator).tolist() if generator else range(len(graphs))
     order = list(order)
     for start in range(0, len(order), size):
         yield collate([graphs[k] for k in order[start : start + size]])
+
+
+# What ASE's readers raise on damaged files.
+_UNREADABLE = (ValueError, KeyError, IndexError, TypeError, AttributeError, OSError, RuntimeError)
 
 
 def read_frames(path: str | Path, index: str = ":") -> list[Any]:
@@ -173,6 +175,7 @@ def read_frames(path: str | Path, index: str = ":") -> list[Any]:
     try:
         import ase.db
         import ase.io
+        import ase.io.formats
         from ase.calculators.singlepoint import SinglePointCalculator
     except ModuleNotFoundError as error:
         raise BackendUnavailable("reading atoms needs ASE: pip install 'sprigs-spingtp[atoms]'") from error
@@ -186,7 +189,7 @@ def read_frames(path: str | Path, index: str = ":") -> list[Any]:
                 frames = [row.toatoms() for row in database.select()]
         else:
             frames = list(ase.io.iread(path, index=index))
-    except (ValueError, KeyError, IndexError, OSError, StopIteration, RuntimeError) as error:
+    except (*_UNREADABLE, ase.io.formats.UnknownFileTypeError) as error:
         raise SpinTPError(f"{path} cannot be read: {error}") from error
     for frame in frames:
         results = dict(getattr(frame.calc, "results", {}) if frame.calc is not None else {})
@@ -225,7 +228,9 @@ def calculator(model: SpinForceField, dtype: torch.dtype | None = None) -> Any:
     class SpinCalculator(Calculator):  # type: ignore[misc]
         implemented_properties = ["energy", "free_energy", "forces", "stress"]  # noqa: RUF012
 
-        def calculate(self, atoms: Any = None, properties: Any = ("energy",), system_changes: Any = all_changes) -> None:
+        def calculate(
+            self, atoms: Any = None, properties: Any = ("energy",), system_changes: Any = all_changes
+        ) -> None:
             super().calculate(atoms, properties, system_changes)
             graph = graph_of(self.atoms, model.r_max).to(device=parameter.device, dtype=dtype)
             found = model(*graph.inputs())

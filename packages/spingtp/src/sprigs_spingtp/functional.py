@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import lru_cache
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -37,7 +38,7 @@ def spin_tensor_product(
     """Multiply two functions on the sphere, keeping symmetric and antisymmetric paths.
 
     With fields X0, Xb, Xa of x (values and unit-normalised derivatives) and the same of y, "even" projects X0 Y0 and
-    "odd" projects Xb Ya - Xa Yb onto harmonics: each path's tensor is `kappa(l1, l2, l3)` times e3nn's Wigner 3j tensor.
+    "odd" projects Xb Ya - Xa Yb onto harmonics: the tensor of each path is `kappa(l1, l2, l3)` times e3nn's Wigner 3j.
 
     Args:
         x: coefficients [..., (l1max + 1)^2], real orthonormal harmonics in e3nn's order.
@@ -45,8 +46,8 @@ def spin_tensor_product(
         l1max, l2max, l3max: band limits, at most 20.
         kinds: which parts to compute.
         backend: "native" (compiled for the program and this CPU, extra "fast"), "cuda" (kernels for NVIDIA GPUs, extras
-            "cuda12" and "cuda13"), "dense" (matrix products with the grid), "separable" (rings, then meridians), "cg" (one
-            matrix product with the whole tensor), or "auto": the fastest of those that are there.
+            "cuda12" and "cuda13"), "dense" (matrix products with the grid), "separable" (rings, then meridians), "cg"
+            (one matrix product with the whole tensor), or "auto": the fastest of those that are there.
 
     Returns:
         Kind -> [..., (l3max + 1)^2], not normalised. float16 and bfloat16 are computed in float32 and cast back.
@@ -54,7 +55,7 @@ def spin_tensor_product(
     Raises:
         SpinTPError: Shapes, dtypes, devices or names that do not fit; nothing is cast silently.
     """
-    for name, l in (("l1max", l1max), ("l2max", l2max), ("l3max", l3max)):  # noqa: E741
+    for name, l in (("l1max", l1max), ("l2max", l2max), ("l3max", l3max)):
         check_degree(l, name)
     unknown = [kind for kind in kinds if kind not in NAMED]
     if unknown or not kinds or len(set(kinds)) != len(kinds):
@@ -67,7 +68,7 @@ def spin_tensor_product(
     rows_x = x.expand(*shape, x.shape[-1]).reshape(-1, x.shape[-1])
     rows_y = y.expand(*shape, y.shape[-1]).reshape(-1, y.shape[-1])
     out = multiply(rows_x, rows_y, code, backend)
-    return {kind: out[k].reshape(*shape, -1) for k, kind in enumerate(kinds)}
+    return {kind: out[k].reshape(*shape, out.shape[-1]) for k, kind in enumerate(kinds)}
 
 
 def check_pair(x: Tensor, y: Tensor, n1: int, n2: int) -> None:
@@ -314,7 +315,7 @@ def _cg(form: Program, slot: int, a: Tensor, b: Tensor) -> Tensor:
         outer = (flat_a[part].unsqueeze(2) * flat_b[part].unsqueeze(1)).reshape(-1, width)
         torch.mm(outer, table, out=out[part])
     if slot == G:
-        return out.view(rows, form.outputs, -1).transpose(0, 1).contiguous()
+        return out.view(rows, form.outputs, form.sizes[G]).transpose(0, 1).contiguous()
     return out
 
 
@@ -406,7 +407,7 @@ def _native(form: Program, slot: int, a: Tensor, b: Tensor) -> Tensor:
     threads = min(torch.get_num_threads(), blocks)
     if threads > 1 and blocks * lanes * form.cost()["separable"] > _SPLIT:
         cuts = [blocks * k // threads for k in range(threads + 1)]
-        jobs = [native.pool(threads).submit(run, p, q) for p, q in zip(cuts[1:-1], cuts[2:], strict=True)]
+        jobs = [native.pool(threads).submit(run, p, q) for p, q in pairwise(cuts[1:])]
         run(cuts[0], cuts[1])
         for job in jobs:
             job.result()

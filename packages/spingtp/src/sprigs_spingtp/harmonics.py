@@ -43,14 +43,14 @@ def spherical_harmonics(lmax: int, vectors: Tensor, normalization: str = "compon
         if m:
             start *= math.sqrt((2 * m + 1) / (2 * m))
         column[m, m] = start * one
-        for l in range(m + 1, lmax + 1):  # noqa: E741
+        for l in range(m + 1, lmax + 1):
             a = math.sqrt((4 * l * l - 1) / (l * l - m * m))
             column[l, m] = a * y * column[l - 1, m]
             if l > m + 1:
                 b = a * math.sqrt(((l - 1) ** 2 - m * m) / (4 * (l - 1) ** 2 - 1))
                 column[l, m] = column[l, m] - b * column[l - 2, m]
     out = []
-    for l in range(lmax + 1):  # noqa: E741
+    for l in range(lmax + 1):
         scale = {"integral": 1.0, "component": math.sqrt(4 * math.pi), "norm": math.sqrt(4 * math.pi / (2 * l + 1))}
         for m in range(-l, l + 1):
             root = scale[normalization] * (1.0 if m == 0 else math.sqrt(2))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 from .errors import SpinTPError
@@ -94,7 +95,7 @@ class Irreps(tuple[Block, ...]):
         ends = [0]
         for block in self:
             ends.append(ends[-1] + block.dim)
-        return [slice(a, b) for a, b in zip(ends[:-1], ends[1:], strict=True)]
+        return [slice(a, b) for a, b in pairwise(ends)]
 
     def of_naturalness(self, natural: int) -> Iterator[tuple[int, Block]]:
         """Yield (index, block) of one naturalness, by degree."""
@@ -114,7 +115,7 @@ class Irreps(tuple[Block, ...]):
         return "+".join(f"{block.mul}x{block.ir}" for block in self)
 
 
-def _block(mul: int, l: int, p: int) -> Block:  # noqa: E741
+def _block(mul: int, l: int, p: int) -> Block:
     if mul < 1:
         raise SpinTPError(f"a multiplicity must be at least 1; got {mul}")
     if not 0 <= l <= MAX_DEGREE:

@@ -19,11 +19,9 @@ from .programs import NAMED, G, Program, X, Y, decode, encode, kinds_of
 from .tables import check_degree
 
 if TYPE_CHECKING:
-    import jax
     import jax.numpy as jnp
 else:
     try:
-        import jax
         import jax.numpy as jnp
     except ModuleNotFoundError as error:
         raise BackendUnavailable("sprigs_spingtp.jax needs JAX: pip install 'sprigs-spingtp[jax]'") from error
@@ -55,12 +53,12 @@ def spin_tensor_product_arrays(
     Raises:
         SpinTPError: Shapes, dtypes or names that do not fit.
     """
-    for name, l in (("l1max", l1max), ("l2max", l2max), ("l3max", l3max)):  # noqa: E741
+    for name, l in (("l1max", l1max), ("l2max", l2max), ("l3max", l3max)):
         check_degree(l, name)
     if any(kind not in NAMED for kind in kinds) or not kinds:
         raise SpinTPError(f"kinds must be 'even', 'odd', or both; got {list(kinds)!r}")
     x, y = _check(x, y, (l1max + 1) ** 2, (l2max + 1) ** 2)
-    degrees = (tuple(range(l + 1)) for l in (l1max, l2max, l3max))  # noqa: E741
+    degrees = (tuple(range(l + 1)) for l in (l1max, l2max, l3max))
     code = encode(*degrees, tuple(NAMED[kind] for kind in kinds))
     return dict(zip(kinds, multiply(x, y, code, backend), strict=True))
 
@@ -170,15 +168,17 @@ def spin_tensor_product_irreps(
         SpinTPError: Irreps or shapes that do not fit.
     """
     spins_key = spins if isinstance(spins, str) else tuple(tuple(pair) for pair in spins)
-    plan = _plan(
-        Irreps(irreps_in1), Irreps(irreps_in2), Irreps(irreps_out), spins_key, rank, irrep_normalization, so3
-    )
+    plan = _plan(Irreps(irreps_in1), Irreps(irreps_in2), Irreps(irreps_out), spins_key, rank, irrep_normalization, so3)
     x, y = _check(x, y, plan.irreps_in1.dim, plan.irreps_in2.dim)
     weights = jnp.ones(plan.weight_numel, x.dtype) if weights is None else jnp.asarray(weights, x.dtype)
     if weights.ndim == 0 or weights.shape[-1] != plan.weight_numel:
         raise SpinTPError(f"the last dimension of weights must be {plan.weight_numel}; got shape {weights.shape}")
-    parts1 = [_gather(x, plan.irreps_in1, p) * jnp.asarray(s, x.dtype) for p, s in zip(plan.parts1, plan.scale1)]
-    parts2 = [_gather(y, plan.irreps_in2, p) * jnp.asarray(s, x.dtype) for p, s in zip(plan.parts2, plan.scale2)]
+    parts1 = [
+        _gather(x, plan.irreps_in1, p) * jnp.asarray(s, x.dtype) for p, s in zip(plan.parts1, plan.scale1, strict=True)
+    ]
+    parts2 = [
+        _gather(y, plan.irreps_in2, p) * jnp.asarray(s, x.dtype) for p, s in zip(plan.parts2, plan.scale2, strict=True)
+    ]
     lead = jnp.broadcast_shapes(x.shape[:-1], y.shape[:-1])
     sums: list[Any] = [0.0] * len(plan.parts_out)
     for combination in plan.combinations:
@@ -209,10 +209,7 @@ def reachable(irreps_in1: Any, irreps_in2: Any, filter_ir_out: Sequence[Any] | N
     """Return every irrep that the product of two reaches, with their channels, by degree, natural parity first."""
     one, two = Irreps(irreps_in1), Irreps(irreps_in2)
     found = {
-        Irrep(l, a.ir.p * b.ir.p)
-        for a in one
-        for b in two
-        for l in range(abs(a.ir.l - b.ir.l), a.ir.l + b.ir.l + 1)  # noqa: E741
+        Irrep(l, a.ir.p * b.ir.p) for a in one for b in two for l in range(abs(a.ir.l - b.ir.l), a.ir.l + b.ir.l + 1)
     }
     if filter_ir_out is not None:
         found &= {block.ir for ir in filter_ir_out for block in Irreps(str(ir))}

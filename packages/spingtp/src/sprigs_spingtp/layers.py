@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Sequence
 from typing import Any
@@ -19,8 +20,8 @@ from .plan import (
     Path,
     PathPlan,
     channelwise_instructions,
-    fused_plan,
     full_instructions,
+    fused_plan,
     path_plan,
 )
 from .programs import COMPLETE, Kind, kinds_of
@@ -99,7 +100,9 @@ class SpinTensorProduct(nn.Module):
             self._engine = _Fused(plan, _layout(layout), _backend(backend))
         elif mode == "paths":
             if rank != 1 or so3 or symmetry or spins not in ("complete", "gaunt"):
-                raise SpinTPError("mode 'paths' weights every path: rank, so3, symmetry and lists of spins do not apply")
+                raise SpinTPError(
+                    "mode 'paths' weights every path: rank, so3, symmetry and lists of spins do not apply"
+                )
             found = channelwise_instructions(one, two, out, irrep_normalization, odd=len(kinds) > 1)
             engine = path_plan(one, two, out, found, "uuu", kinds)
             self._engine = _Paths(engine, _layout(layout), _backend(backend))
@@ -233,7 +236,8 @@ class SpinTensorProduct(nn.Module):
 
     def extra_repr(self) -> str:
         """Show irreps, paths and weights."""
-        return f"{self.irreps_in1} x {self.irreps_in2} -> {self.irreps_out} | {len(self.paths)} paths | {self.weight_numel} weights"
+        irreps = f"{self.irreps_in1} x {self.irreps_in2} -> {self.irreps_out}"
+        return f"{irreps} | {len(self.paths)} paths | {self.weight_numel} weights"
 
 
 class GauntTensorProduct(SpinTensorProduct):
@@ -284,7 +288,7 @@ def from_e3nn(product: Any, *, backend: str = "auto") -> SpinTensorProduct:
         backend: see `spin_tensor_product`.
 
     Raises:
-        SpinTPError: Other instructions: those mix channels, which a channel-wise product followed by an `o3.Linear` does.
+        SpinTPError: Other instructions: those mix channels, as a channel-wise product and an `o3.Linear` do.
     """
     one, two, out = Irreps(product.irreps_in1), Irreps(product.irreps_in2), Irreps(product.irreps_out)
     instructions, modes = [], set()
@@ -338,12 +342,12 @@ def _without_odd(one: Irreps, two: Irreps, out: Irreps, so3: bool) -> Irreps:
         for l3 in range(abs(a.ir.l - b.ir.l), a.ir.l + b.ir.l + 1)
         if (a.ir.l + b.ir.l + l3) % 2 == 0
     }
-    reach = {l for l, _ in even} if so3 else even  # noqa: E741
+    reach = {l for l, _ in even} if so3 else even
     kept = [b for b in out if (b.ir.l if so3 else (b.ir.l, b.ir.p)) in reach]
     lost = [str(b.ir) for b in out if b not in kept]
     if lost:
         warnings.warn(
-            f"the Gaunt product has no path to {', '.join(lost)}: only antisymmetric ones lead there, and they are lost."
+            f"the Gaunt product has no path to {', '.join(lost)}: only antisymmetric ones lead there, which it loses."
             " SpinTensorProduct keeps them",
             IncompleteProductWarning,
             stacklevel=3,
@@ -372,7 +376,7 @@ def scatter(parts: Sequence[Tensor], irreps: Irreps, where: Sequence[Part], layo
         for degree, block in zip(part.degrees, part.blocks, strict=True):
             piece = tensor[:, :, start : start + 2 * degree + 1]
             start += 2 * degree + 1
-            pieces[block] = (piece if layout == "mul_ir" else piece.mT).reshape(piece.shape[0], -1)
+            pieces[block] = (piece if layout == "mul_ir" else piece.mT).reshape(piece.shape[0], irreps[block].dim)
     return torch.cat([piece for piece in pieces if piece is not None], dim=-1)
 
 
@@ -416,8 +420,12 @@ class _Fused(nn.Module):
         sums: list[Tensor | None] = [None] * len(plan.parts_out)
         for c, combination in enumerate(plan.combinations):
             a, b = combination.part1, combination.part2
-            left = self._weighted(parts1[a], weight, combination.weights1, channels, getattr(self, f"index1_{a}"), plan.parts1[a])
-            right = self._weighted(parts2[b], weight, combination.weights2, channels, getattr(self, f"index2_{b}"), plan.parts2[b])
+            left = self._weighted(
+                parts1[a], weight, combination.weights1, channels, getattr(self, f"index1_{a}"), plan.parts1[a]
+            )
+            right = self._weighted(
+                parts2[b], weight, combination.weights2, channels, getattr(self, f"index2_{b}"), plan.parts2[b]
+            )
             product = multiply(
                 left.reshape(-1, left.shape[-1]), right.reshape(-1, right.shape[-1]), combination.code, self.backend
             )
@@ -437,9 +445,7 @@ class _Fused(nn.Module):
                 sums[output.part] = found if before is None else before + found
         return scatter([s for s in sums if s is not None], plan.irreps_out, plan.parts_out, self.layout)
 
-    def _weighted(
-        self, part: Tensor, weight: Tensor, where: slice, channels: int, index: Tensor, of: Part
-    ) -> Tensor:
+    def _weighted(self, part: Tensor, weight: Tensor, where: slice, channels: int, index: Tensor, of: Part) -> Tensor:
         """[rows, channels, rank, n]."""
         w = weight[..., where].reshape(-1, channels, self.plan.rank, len(of.degrees)).index_select(3, index)
         return part.unsqueeze(2) * w
@@ -495,7 +501,8 @@ class _Paths(nn.Module):
                 left, right = left.unsqueeze(2), right.unsqueeze(1)
             lead = torch.broadcast_shapes(left.shape[:-1], right.shape[:-1])
             left, right = (t.expand(*lead, t.shape[-1]).reshape(-1, t.shape[-1]) for t in (left, right))
-            product = multiply(left, right, pair.code, self.backend)[0].view(rows, -1, plan_width(pair.code))
+            width = math.prod(lead[1:])
+            product = multiply(left, right, pair.code, self.backend)[0].view(rows, width, plan_width(pair.code))
             for instruction, columns, scale in pair.outputs:
                 found = product[:, :, columns] * scale
                 if instruction.weights is not None:

@@ -1,8 +1,9 @@
 """The separable product as machine code for this CPU: a vector of rows at a time, the grid in registers.
 
 The back end "native". LLVM (through llvmlite) compiles one function for each program and slot: rings and meridians are
-loops, everything inside them is unrolled; coefficients of W rows (16 of float32 with AVX-512) are transposed into vectors,
-and no field of the grid is ever written to memory. Per row it must read and write n1 + n2 + 2 n3 numbers; it does
+loops, everything inside them is unrolled; coefficients of W rows (16 of float32 with AVX-512) are transposed into
+vectors, and no field of the grid is ever written to memory. Per row it must read and write n1 + n2 + 2 n3 numbers; it
+does
 
     rings * (fields * n + fields * (2L + 1) * meridians / 2)
 
@@ -89,7 +90,9 @@ class _Emitter:
     def splat(self, address: str) -> str:
         value = self.put(f"load {self.scalar}, ptr {address}")
         one = self.put(f"insertelement {self.vector} poison, {self.scalar} {value}, i64 0")
-        return self.put(f"shufflevector {self.vector} {one}, {self.vector} poison, <{self.lanes} x i32> zeroinitializer")
+        return self.put(
+            f"shufflevector {self.vector} {one}, {self.vector} poison, <{self.lanes} x i32> zeroinitializer"
+        )
 
     def at(self, base: str, index: int | str) -> str:
         return self.put(f"getelementptr {self.scalar}, ptr {base}, i64 {index}")
@@ -293,9 +296,7 @@ def assembly(form: Program, slot: int, lanes: int, scalar: str) -> tuple[str, np
     e.lines.append(f"declare {v} @llvm.masked.load.{e.suffix}.p0(ptr, i32, {mask}, {v})")
     e.lines.append(f"declare void @llvm.masked.store.{e.suffix}.p0({v}, ptr, i32, {mask})")
     bits = lanes * (32 if scalar == "float" else 64)
-    e.lines.append(
-        f'attributes #0 = {{ nounwind "prefer-vector-width"="{bits}" "min-legal-vector-width"="{bits}" }}'
-    )
+    e.lines.append(f'attributes #0 = {{ nounwind "prefer-vector-width"="{bits}" "min-legal-vector-width"="{bits}" }}')
     text = "\n".join(e.lines).replace("RINGWIDTH", str(len(ring_columns)))
     dtype = np.float32 if scalar == "float" else np.float64
     rings = np.ascontiguousarray(np.array(ring_columns).T, dtype)
@@ -332,7 +333,8 @@ def _read(e: _Emitter, form: Program, slot: int, pointer: str, start: str, memor
                 if width == e.lanes:
                     rows.append(e.put(f"load {v}, ptr {address}, align {align}"))
                 else:
-                    call = f"call {v} @llvm.masked.load.{e.suffix}.p0(ptr {address}, i32 {align}, {e.mask(width)}, {v} zeroinitializer)"
+                    given = f"ptr {address}, i32 {align}, {e.mask(width)}, {v} zeroinitializer"
+                    call = f"call {v} @llvm.masked.load.{e.suffix}.p0({given})"
                     rows.append(e.put(call))
             for k, column in enumerate(e.transpose(rows)[:width]):
                 e.store(column, memory, kind * n + t + k)
@@ -355,7 +357,8 @@ def _write(e: _Emitter, form: Program, slot: int, start: str, memory: str) -> No
                 if width == e.lanes:
                     e.do(f"store {v} {row}, ptr {address}, align {align}")
                 else:
-                    e.do(f"call void @llvm.masked.store.{e.suffix}.p0({v} {row}, ptr {address}, i32 {align}, {e.mask(width)})")
+                    given = f"{v} {row}, ptr {address}, i32 {align}, {e.mask(width)}"
+                    e.do(f"call void @llvm.masked.store.{e.suffix}.p0({given})")
 
 
 @dataclass(frozen=True)
@@ -398,9 +401,7 @@ def _host() -> tuple[Any, Any, int]:
     llvm.initialize_native_asmprinter()
     features = llvm.get_host_cpu_features()
     target = llvm.Target.from_default_triple()
-    machine = target.create_target_machine(
-        cpu=llvm.get_host_cpu_name(), features=features.flatten(), opt=3, jit=True
-    )
+    machine = target.create_target_machine(cpu=llvm.get_host_cpu_name(), features=features.flatten(), opt=3, jit=True)
     width = 64 if features.get("avx512f") else 32 if features.get("avx") else 16
     return llvm, machine, width
 

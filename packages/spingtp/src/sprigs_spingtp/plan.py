@@ -51,12 +51,12 @@ class Part:
     @property
     def size(self) -> int:
         """Coefficients a channel."""
-        return sum(2 * l + 1 for l in self.degrees)  # noqa: E741
+        return sum(2 * l + 1 for l in self.degrees)
 
     @property
     def degree_index(self) -> list[int]:
         """For each coefficient, the position of its degree."""
-        return [j for j, l in enumerate(self.degrees) for _ in range(2 * l + 1)]  # noqa: E741
+        return [j for j, l in enumerate(self.degrees) for _ in range(2 * l + 1)]
 
 
 @dataclass(frozen=True)
@@ -84,7 +84,7 @@ class Output:
     @property
     def degree_index(self) -> list[int]:
         """For each column, the position of its degree."""
-        return [j for j, l in enumerate(self.degrees) for _ in range(2 * l + 1)]  # noqa: E741
+        return [j for j, l in enumerate(self.degrees) for _ in range(2 * l + 1)]
 
 
 @dataclass(frozen=True)
@@ -113,7 +113,6 @@ class FusedPlan:
         combinations: the products.
         weight_numel: length of the flat weights.
         paths: every path, with its strength before weights.
-        tied: whether w2 is w1.
     """
 
     irreps_in1: Irreps
@@ -130,7 +129,6 @@ class FusedPlan:
     scale1: tuple[Array, ...]
     scale2: tuple[Array, ...]
     paths: tuple[tuple[Path, float], ...]
-    tied: bool
 
 
 def channels_of(irreps: Irreps, name: str) -> int:
@@ -159,7 +157,7 @@ def split(irreps: Irreps, name: str, so3: bool) -> tuple[Part, ...]:
         found = sorted(
             ((block.ir.l, i) for i, block in enumerate(irreps) if so3 or block.ir.natural == natural),
         )
-        degrees = tuple(l for l, _ in found)  # noqa: E741
+        degrees = tuple(l for l, _ in found)
         if len(set(degrees)) != len(degrees):
             what = "a degree (so3=True ignores parity)" if so3 else "an irrep"
             raise SpinTPError(f"{name} = '{irreps}' has {what} more than once: merge its channels into one block")
@@ -246,7 +244,7 @@ def fused_plan(
         return slice(begin, start)
 
     norms: dict[tuple[int, int, int, int], float] = {}
-    combinations = []
+    made: dict[tuple[int, int], Combination] = {}
     for a, one in enumerate(parts1):
         for b, two in enumerate(parts2):
             used = [k for k in range(len(kinds)) if (a, b, k) in reached]
@@ -254,9 +252,14 @@ def fused_plan(
                 continue
             degrees = tuple(sorted({l3 for k in used for _, l3, _ in reached[a, b, k]}))
             code = encode(one.degrees, two.degrees, degrees, tuple(kinds[k] for k in used))
-            weights1 = take(channels, rank, len(one.degrees))
-            weights2 = weights1 if tied else take(channels, rank, len(two.degrees))
-            outputs = []
+            # Of equal inputs, x+ y- and x- y+ share their weights, so that exchanging the inputs changes at most the sign.
+            twin = made.get((b, a)) if tied and a != b else None
+            if twin is not None:
+                weights1, weights2 = twin.weights2, twin.weights1
+            else:
+                weights1 = take(channels, rank, len(one.degrees))
+                weights2 = weights1 if tied and a == b else take(channels, rank, len(two.degrees))
+            outputs: list[Output] = []
             for number, k in enumerate(used):
                 targets = reached[a, b, k]
                 c = targets[0][0]
@@ -274,12 +277,10 @@ def fused_plan(
                         _columns(degrees, these),
                         _columns(parts_out[c].degrees, these),
                         tuple(scale),
-                        take(channels, rank, len(these)),
+                        twin.outputs[number].weights if twin else take(channels, rank, len(these)),
                     )
                 )
-            combinations.append(
-                Combination(a, b, code, tuple(kinds[k] for k in used), weights1, weights2, tuple(outputs))
-            )
+            made[a, b] = Combination(a, b, code, tuple(kinds[k] for k in used), weights1, weights2, tuple(outputs))
     return FusedPlan(
         irreps_in1,
         irreps_in2,
@@ -290,14 +291,13 @@ def fused_plan(
         parts1,
         parts2,
         parts_out,
-        tuple(combinations),
+        tuple(made.values()),
         start,
         _scales(parts1, irrep_normalization),
         _scales(parts2, irrep_normalization),
         tuple(
             (path, strength * norms[a, b, kinds.index(path.kind), path.ir_out.l]) for a, b, path, _, strength in paths
         ),
-        tied,
     )
 
 
@@ -385,7 +385,7 @@ def path_plan(
     for (i, j), members in by_pair.items():
         l1, l2 = irreps_in1[i].ir.l, irreps_in2[j].ir.l
         degrees = tuple(sorted({irreps_out[m.block_out].ir.l for m in members}))
-        starts = np.cumsum([0, *(2 * l + 1 for l in degrees)])  # noqa: E741
+        starts = np.cumsum([0, *(2 * l + 1 for l in degrees)])
         needed = tuple(kind for k, kind in enumerate(kinds) if any((l1 + l2 + l3) % 2 == k for l3 in degrees))
         outputs = []
         for m in members:
@@ -476,12 +476,12 @@ def _irrep(irreps: Irreps, part: Part, degree: int) -> Irrep:
 
 
 def _columns(degrees: tuple[int, ...], wanted: tuple[int, ...]) -> tuple[int, ...]:
-    starts = dict(zip(degrees, np.cumsum([0, *(2 * l + 1 for l in degrees[:-1])]).tolist(), strict=True))  # noqa: E741
-    return tuple(starts[l] + m for l in wanted for m in range(2 * l + 1))  # noqa: E741
+    starts = dict(zip(degrees, np.cumsum([0, *(2 * l + 1 for l in degrees[:-1])]).tolist(), strict=True))
+    return tuple(starts[l] + m for l in wanted for m in range(2 * l + 1))
 
 
 def _scales(parts: tuple[Part, ...], irrep_normalization: str) -> tuple[Array, ...]:
     """What makes the inputs' components of unit variance."""
     if irrep_normalization == "component":
         return tuple(np.ones(part.size) for part in parts)
-    return tuple(np.repeat(np.sqrt([2 * l + 1 for l in p.degrees]), [2 * l + 1 for l in p.degrees]) for p in parts)  # noqa: E741
+    return tuple(np.repeat(np.sqrt([2 * l + 1 for l in p.degrees]), [2 * l + 1 for l in p.degrees]) for p in parts)

@@ -92,7 +92,7 @@ class Program:
     @property
     def sizes(self) -> tuple[int, int, int]:
         """Features of each slot, for one kind."""
-        x, y, g = (sum(2 * l + 1 for l in degrees) for degrees in self.degrees)  # noqa: E741
+        x, y, g = (sum(2 * l + 1 for l in degrees) for degrees in self.degrees)
         return x, y, g
 
     @property
@@ -142,7 +142,7 @@ class Program:
             P, dP, Q = legendre(lmax, beta)
             value, slope = azimuth(lmax, alpha)
             ls = np.array(degrees)
-            norm = -np.array([1 / np.sqrt(l * (l + 1)) if l else 0.0 for l in degrees])  # noqa: E741
+            norm = -np.array([1 / np.sqrt(l * (l + 1)) if l else 0.0 for l in degrees])
             orders = np.abs(np.arange(-lmax, lmax + 1))
             rings, meridians = [], []
             for spin, part, _ in fields:
@@ -154,12 +154,12 @@ class Program:
         return tuple(out)
 
     def orders(self, slot: int) -> np.ndarray[tuple[int, ...], np.dtype[np.int64]]:
-        """Where the feature of order m and degree l lies, [2l+1, degrees]; the number of features where there is none."""
+        """Where the feature of order m and degree l lies, [2l+1, degrees]; n where there is none."""
         degrees = self.degrees[slot]
         lmax, n = max(degrees), self.sizes[slot]
         index = np.full((2 * lmax + 1, len(degrees)), n, np.int64)
         start = 0
-        for j, l in enumerate(degrees):  # noqa: E741
+        for j, l in enumerate(degrees):
             index[lmax - l : lmax + l + 1, j] = start + np.arange(2 * l + 1)
             start += 2 * l + 1
         return index
@@ -207,7 +207,7 @@ def program(
         SpinTPError: Degrees are missing, not ascending or out of range, or there is no kind.
     """
     for degrees in (degrees1, degrees2, degrees3):
-        for l in degrees:  # noqa: E741
+        for l in degrees:
             check_degree(l)
         if not degrees or list(degrees) != sorted(set(degrees)):
             raise SpinTPError(f"degrees must be ascending, at least one; got {degrees}")

@@ -1,4 +1,4 @@
-"""Learning what only antisymmetric paths can see: cross products, the chiral Tetris pair, handed molecules and crystals."""
+"""Learning what only antisymmetric paths see: cross products, the chiral Tetris pair, handed molecules and crystals."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ class ShapeClassifier(nn.Module):
         self.lmax, self.channels = lmax, channels
         self.basis = RadialBasis(1.5)
         edges = spherical_harmonics_irreps(lmax)
-        hidden = Irreps([(channels, (l, p)) for l in range(lmax + 1) for p in ((-1) ** l, -((-1) ** l))])  # noqa: E741
+        hidden = Irreps([(channels, (l, p)) for l in range(lmax + 1) for p in ((-1) ** l, -((-1) ** l))])
         scalars = Irreps(f"{channels}x0e+{channels}x0o")
         self.blocks = nn.ModuleList()
         irreps = Irreps(f"{channels}x0e")
@@ -280,8 +280,8 @@ def learn_handedness(
     batch_size: int = 20,
     learning_rate: float = 5e-3,
     layers: int = 2,
-    correlation: int = 3,
-    weight_decay: float = 0.0,
+    lmax: int = 2,
+    correlation: int = 2,
 ) -> Handedness:
     """Train on labels 0 and 1 by the sign of a pseudoscalar; no mirror images are added to the training set."""
     torch.manual_seed(seed)
@@ -290,7 +290,7 @@ def learn_handedness(
     model = SpinForceField(
         species,
         r_max,
-        2,
+        lmax,
         channels,
         layers,
         product=product,
@@ -298,7 +298,7 @@ def learn_handedness(
         neighbours=float(near),
         chiral_readout=True,
     )
-    optimiser = torch.optim.AdamW(model.parameters(), learning_rate, weight_decay=weight_decay)
+    optimiser = torch.optim.Adam(model.parameters(), learning_rate)
     generator = torch.Generator().manual_seed(seed)
     steps = epochs * -(-len(train) // batch_size)
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimiser, steps)
@@ -339,10 +339,20 @@ def _logits(model: SpinForceField, graphs: list[Graph]) -> Tensor:
     return found["pseudoscalar"]
 
 
+def learn_molecules(
+    train: list[tuple[Graph, int]], test: list[tuple[Graph, int]], product: str, *, epochs: int = 40, seed: int = 0
+) -> Handedness:
+    """Learn R and S with one interaction and products of three: triple products weighted by species decide them."""
+    return learn_handedness(
+        train, test, product, r_max=3.0, epochs=epochs, seed=seed, layers=1, lmax=1, correlation=3, batch_size=10,
+        learning_rate=1e-2,
+    )  # fmt: skip
+
+
 # Handed crystals
 
-# Space groups 152 (P3_1 21) and 154 (P3_2 21) are mirror images. Lattice constants in angstrom, fractional coordinates of
-# the asymmetric unit in 152; in 154 a third is turned into two thirds.
+# Space groups 152 (P3_1 21) and 154 (P3_2 21) are mirror images. Lattice constants in angstrom, fractional coordinates
+# of the asymmetric unit in 152.
 CRYSTALS: dict[str, dict[str, Any]] = {
     "quartz": {
         "a": 4.913, "c": 5.405,
@@ -407,8 +417,8 @@ def handed_crystals(count: int, names: tuple[str, ...], r_max: float = 4.0, seed
 def rotatory(graph: Graph) -> float:
     """Return a pseudoscalar of a structure, a mean over atoms of triple products of neighbours.
 
-    G = mean over i of (A_i x B_i) . C_i, with A, B, C the sums over neighbours j of r_ij times exp(-r^2 / 4), r exp(-r^2 / 4)
-    and Z_j exp(-r / 2) / 10, r in angstrom: zero for what equals its mirror image.
+    G = mean over i of (A_i x B_i) . C_i, with A, B, C the sums over neighbours j of r_ij times exp(-r^2 / 4),
+    r exp(-r^2 / 4) and Z_j exp(-r / 2) / 10, r in angstrom: zero for what equals its mirror image.
     """
     vectors = (graph.positions[graph.senders] - graph.positions[graph.receivers] + graph.shifts).double()
     r = vectors.norm(dim=1, keepdim=True)
@@ -420,13 +430,21 @@ def rotatory(graph: Graph) -> float:
 
 
 def learn_rotatory(
-    train: list[CrystalSample], test: list[CrystalSample], product: str, *, r_max: float, epochs: int = 60, seed: int = 0
+    train: list[CrystalSample],
+    test: list[CrystalSample],
+    product: str,
+    *,
+    r_max: float,
+    epochs: int = 60,
+    seed: int = 0,
 ) -> tuple[float, float]:
     """Regress `rotatory`; return R^2 on the test set and the flip of `Handedness`."""
     torch.manual_seed(seed)
     species = sorted({int(z) for s in (*train, *test) for z in s.graph.numbers})
     near = float(np.mean([len(s.graph.senders) / len(s.graph.numbers) for s in train]))
-    model = SpinForceField(species, r_max, 2, 16, 2, product=product, correlation=3, neighbours=near, chiral_readout=True)
+    model = SpinForceField(
+        species, r_max, 2, 16, 2, product=product, correlation=3, neighbours=near, chiral_readout=True
+    )
     targets = torch.tensor([s.rotatory for s in train], dtype=torch.get_default_dtype())
     scale = float(targets.pow(2).mean().sqrt())
     optimiser = torch.optim.Adam(model.parameters(), 5e-3)

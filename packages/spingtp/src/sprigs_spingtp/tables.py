@@ -1,7 +1,7 @@
 """Harmonics on the quadrature grid: scalar, and with spin; built in float64, cast last.
 
-Convention of e3nn: real orthonormal harmonics, orders m = -l..l, polar axis y: a point has the polar angle b (beta) from
-+y and the azimuth a (alpha) from +z towards +x, and
+Convention of e3nn: real orthonormal harmonics, orders m = -l..l, polar axis y: a point has the polar angle b (beta)
+from +y and the azimuth a (alpha) from +z towards +x, and
 
     Y_lm = P_l|m|(cos b) * (sqrt(2) sin |m|a, 1, sqrt(2) cos ma)   for m < 0, m = 0, m > 0
 
@@ -28,7 +28,7 @@ MAX_DEGREE = 20
 """Highest degree of the public functions. The sums themselves are stable well beyond."""
 
 
-def check_degree(l: int, name: str = "l") -> int:  # noqa: E741
+def check_degree(l: int, name: str = "l") -> int:
     """Return a degree, checked.
 
     Raises:
@@ -79,13 +79,13 @@ def legendre(lmax: int, beta: Array) -> tuple[Array, Array, Array]:
     for m in range(1, lmax + 1):
         P[m, m] = math.sqrt((2 * m + 1) / (2 * m)) * s * P[m - 1, m - 1]
     for m in range(lmax + 1):
-        for l in range(m + 1, lmax + 1):  # noqa: E741
+        for l in range(m + 1, lmax + 1):
             a = math.sqrt((4 * l * l - 1) / (l * l - m * m))
             P[l, m] = a * c * P[l - 1, m]
             if l > m + 1:
                 P[l, m] -= a * math.sqrt(((l - 1) ** 2 - m * m) / (4 * (l - 1) ** 2 - 1)) * P[l - 2, m]
     dP = np.zeros_like(P)
-    for l in range(1, lmax + 1):  # noqa: E741
+    for l in range(1, lmax + 1):
         for m in range(l + 1):
             below = math.sqrt((2 * l + 1) / (2 * l - 1) * (l * l - m * m)) * P[l - 1, m] if l > m else 0.0
             dP[l, m] = (l * c * P[l, m] - below) / s
@@ -112,7 +112,7 @@ def harmonics(degrees: Sequence[int], beta: Array, alpha: Array) -> tuple[Array,
     P, dP, Q = legendre(lmax, beta)
     value, slope = azimuth(lmax, alpha)
     rows: list[list[Array]] = [[], [], []]
-    for l in degrees:  # noqa: E741
+    for l in degrees:
         norm = 1 / math.sqrt(l * (l + 1)) if l else 0.0
         for m in range(-l, l + 1):
             k = abs(m)
@@ -124,7 +124,7 @@ def harmonics(degrees: Sequence[int], beta: Array, alpha: Array) -> tuple[Array,
 
 
 @lru_cache(maxsize=64)
-def _jy(l: int) -> tuple[Array, npt.NDArray[np.complex128]]:  # noqa: E741
+def _jy(l: int) -> tuple[Array, npt.NDArray[np.complex128]]:
     m = np.arange(-l, l)
     up = np.sqrt(l * (l + 1) - m * (m + 1))
     jy = np.zeros((2 * l + 1, 2 * l + 1), complex)
@@ -133,7 +133,7 @@ def _jy(l: int) -> tuple[Array, npt.NDArray[np.complex128]]:  # noqa: E741
     return np.rint(values), vectors
 
 
-def wigner_d(l: int, beta: npt.ArrayLike) -> Array:  # noqa: E741
+def wigner_d(l: int, beta: npt.ArrayLike) -> Array:
     """Return Wigner's small d-matrices d^l_{m' m}(beta) = <l m'| exp(-i beta J_y) |l m>.
 
     Args:
@@ -152,7 +152,7 @@ def wigner_d(l: int, beta: npt.ArrayLike) -> Array:  # noqa: E741
     return np.ascontiguousarray(np.einsum("ik,...k,jk->...ij", vectors, phase, vectors.conj()).real)
 
 
-def swsh(s: int, l: int, m: int, theta: npt.ArrayLike, phi: npt.ArrayLike) -> npt.NDArray[np.complex128]:  # noqa: E741
+def swsh(s: int, l: int, m: int, theta: npt.ArrayLike, phi: npt.ArrayLike) -> npt.NDArray[np.complex128]:
     """Return the spin-weighted spherical harmonic sY_lm(theta, phi), of Goldberg et al. (1967).
 
     sY_lm = (-1)^s sqrt((2l+1) / 4 pi) d^l_{m,-s}(theta) exp(i m phi): orthonormal for each s, the ordinary complex
@@ -187,7 +187,7 @@ def spin_fields(s: int, degrees: Sequence[int], beta: Array, alpha: Array) -> tu
         f0, fb, fa = harmonics(degrees, beta, alpha)
         return (f0, np.zeros_like(f0)) if s == 0 else (-fb, -fa)
     rows = []
-    for l in degrees:  # noqa: E741
+    for l in degrees:
         d = wigner_d(l, beta)[..., l - s] if l >= s else np.zeros((len(beta), 2 * l + 1))
         size = (-1) ** s * math.sqrt((2 * l + 1) / (4 * math.pi))
         for m in range(-l, l + 1):
@@ -230,7 +230,7 @@ def get_tables(l1max: int, l2max: int, l3max: int, dtype: str = "float64") -> Sp
     Raises:
         SpinTPError: A degree is out of range.
     """
-    for name, l in (("l1max", l1max), ("l2max", l2max), ("l3max", l3max)):  # noqa: E741
+    for name, l in (("l1max", l1max), ("l2max", l2max), ("l3max", l3max)):
         check_degree(l, name)
     beta, alpha, weights = grid(l1max, l2max, l3max)
     f0, fb, fa = harmonics(range(max(l1max, l2max) + 1), beta, alpha)

@@ -98,7 +98,7 @@ def kappa(l1: int, l2: int, l3: int, kind: str | None = None) -> float:
 
 
 def spin_kappa(l1: int, l2: int, l3: int, s1: int, s2: int) -> float:
-    """Return the strength of a path through fields of spin s1 and s2, with its sign, zero where a spin exceeds a degree.
+    """Return the signed strength of a path through fields of spin s1 and s2, zero where a spin exceeds a degree.
 
     The tensor of the pair's even part (real) or odd part (imaginary) is this times e3nn's Wigner 3j tensor, where
     l1 + l2 + l3 is even or odd.

@@ -83,7 +83,10 @@ def evaluate(model: SpinForceField, graphs: Sequence[Graph], batch_size: int = 2
         found = model(*moved.inputs())
         forces.append((found["forces"] - moved.forces).double())
         energies.append((found["energy"] - moved.energy) / torch.bincount(moved.batch))
-    labelled = torch.cat([g.forces for g in graphs]).isfinite().all(), torch.cat([g.energy for g in graphs]).isfinite().all()
+    labelled = (
+        torch.cat([g.forces for g in graphs]).isfinite().all(),
+        torch.cat([g.energy for g in graphs]).isfinite().all(),
+    )
     if not any(labelled):
         raise SpinTPError("the graphs have neither forces nor energies throughout: nothing to compare with")
     force, energy = torch.cat(forces), torch.cat(energies)
@@ -98,7 +101,7 @@ def fit(
     model: SpinForceField,
     train: Sequence[Graph],
     validation: Sequence[Graph] = (),
-    config: TrainingConfig = TrainingConfig(),  # noqa: B008
+    config: TrainingConfig = TrainingConfig(),
     *,
     progress: bool = True,
     checkpoint: str | Path | None = None,

@@ -49,7 +49,7 @@ def supports(form: Program) -> bool:
 
 @lru_cache(maxsize=256)
 def module(form: Program, exchanged: bool, dtype: str) -> Module:
-    """Return the kernels for a program, compiled for its degrees; with the inputs exchanged for the second's gradient."""
+    """Return the kernels compiled for a program's degrees; the inputs exchanged for the gradient of the second."""
     real = {"float32": "float", "float64": "double"}[dtype]
     slots = (Y, X, G) if exchanged else (X, Y, G)
     options = ["-std=c++17", f"-DREAL={real}"]
@@ -67,7 +67,7 @@ def kernel_tables(form: Program, dtype: str) -> Tables:
     lmax = max(form.bands)
     P, dP, Q = legendre(lmax, beta)
     rows = []
-    for l in range(lmax + 1):  # noqa: E741
+    for l in range(lmax + 1):
         norm = 1 / math.sqrt(l * (l + 1)) if l else 0.0
         for m in range(l + 1):
             root = math.sqrt(2) if m else 1.0

@@ -53,7 +53,11 @@
 #endif
 
 // The rows' coefficients do not change from ring to ring; without this some compilers carry them all in registers.
+#ifndef SPRIGS_EMULATOR
 #define KEEP_IN_SHARED asm volatile("" ::: "memory")
+#else
+#define KEEP_IN_SHARED
+#endif
 
 typedef unsigned int u32;
 typedef unsigned long long u64;

@@ -32,9 +32,7 @@ def make_product(product: str, irreps_in1: Any, irreps_in2: Any, irreps_out: Any
     if product not in PRODUCTS:
         raise SpinTPError(f"product must be one of {', '.join(PRODUCTS)}; got {product!r}")
     one, two, out = Irreps(irreps_in1), Irreps(irreps_in2), Irreps(irreps_out)
-    reach = {
-        (l, a.ir.p * b.ir.p) for a in one for b in two for l in range(abs(a.ir.l - b.ir.l), a.ir.l + b.ir.l + 1)  # noqa: E741
-    }
+    reach = {(l, a.ir.p * b.ir.p) for a in one for b in two for l in range(abs(a.ir.l - b.ir.l), a.ir.l + b.ir.l + 1)}
     out = Irreps([block for block in out if tuple(block.ir) in reach])
     choice = {"spin": {}, "gaunt": {"spins": "gaunt"}, "cg": {"mode": "paths"}}[product]
     with warnings.catch_warnings():
@@ -78,9 +76,12 @@ class SpinConvolution(nn.Module):
         self.irreps_in, self.irreps_out = self.product.irreps_in1, self.product.irreps_out
         self.network = RadialNetwork((radial, *hidden, self.product.weight_numel))
         self.neighbours = float(neighbours)
-        # Of a fused product's three factors, those on the inputs vary around one; the one on the output vanishes at the
-        # cutoff, and the message with it.
-        self.register_buffer("offset", self.product.input_weights().to(torch.get_default_dtype()), persistent=False)
+        # Of a fused product's three factors, those on the inputs begin near one; the one on the output vanishes at the
+        # cutoff, and the message with it. Three factors of order one each would make messages of any size.
+        offset = self.product.input_weights().to(torch.get_default_dtype())
+        self.register_buffer("offset", offset, persistent=False)
+        with torch.no_grad():
+            self.network.layers[-1][:, offset == 1] *= 0.1
 
     def forward(self, nodes: Tensor, edges: Tensor, radial: Tensor, senders: Tensor, receivers: Tensor) -> Tensor:
         """Pass messages.
@@ -103,8 +104,8 @@ class SymmetricSpinProduct(nn.Module):
     """Many-body features: A, A x A', and A x A' x A'', each mixed into the output.
 
     The factors are channel mixes A', A'' of A with weights of their own: the antisymmetric product of a channel with
-    itself is zero. The triple product keeps all degrees up to twice those of A in between, so that it equals the product
-    of three functions on a grid fine enough for them.
+    itself is zero. The triple product keeps all degrees up to twice those of A in between, so that it equals the
+    product of three functions on a grid fine enough for them.
 
     Args:
         irreps_in: equal multiplicities.
@@ -132,7 +133,7 @@ class SymmetricSpinProduct(nn.Module):
         terms = [one]
         if correlation >= 2:
             lmax = degrees if correlation == 2 else 2 * degrees
-            everything = Irreps([(channels, (l, p)) for l in range(lmax + 1) for p in (1, -1)])  # noqa: E741
+            everything = Irreps([(channels, (l, p)) for l in range(lmax + 1) for p in (1, -1)])
             wanted = Irreps(irreps_out) if correlation == 2 else everything
             wanted = Irreps([(channels, block.ir) for block in wanted])
             self.products.append(make_product(product, one, one, wanted, **options))
@@ -144,7 +145,9 @@ class SymmetricSpinProduct(nn.Module):
         reached = {block.ir for term in terms for block in term}
         self.irreps_out = Irreps([block for block in Irreps(irreps_out) if block.ir in reached])
         self.linears = nn.ModuleList(
-            IrrepsLinear(term, self.irreps_out) for term in terms if {b.ir for b in term} & {b.ir for b in self.irreps_out}
+            IrrepsLinear(term, self.irreps_out)
+            for term in terms
+            if {b.ir for b in term} & {b.ir for b in self.irreps_out}
         )
 
     def forward(self, x: Tensor) -> Tensor:

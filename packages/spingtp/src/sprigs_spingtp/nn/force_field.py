@@ -95,7 +95,7 @@ class SpinForceField(nn.Module):
         self.embedding = nn.Parameter(torch.randn(len(known), channels))
         self.basis = RadialBasis(r_max, radial)
         edges = spherical_harmonics_irreps(lmax)
-        hidden_irreps = Irreps([(channels, (l, p)) for l in range(lmax + 1) for p in ((-1) ** l, -((-1) ** l))])  # noqa: E741
+        hidden_irreps = Irreps([(channels, (l, p)) for l in range(lmax + 1) for p in ((-1) ** l, -((-1) ** l))])
         scalars = Irreps([(channels, Irrep(0, 1)), *([(channels, Irrep(0, -1))] if chiral_readout else [])])
         self.blocks = nn.ModuleList()
         irreps = Irreps([(channels, (0, 1))])
@@ -118,6 +118,13 @@ class SpinForceField(nn.Module):
         self.readouts = nn.ModuleList(nn.Linear(channels, 1, bias=False) for _ in range(layers - 1))
         self.final = nn.Sequential(nn.Linear(channels, channels), nn.SiLU(), nn.Linear(channels, 1))
         self.pseudo = OddReadout(channels) if chiral_readout else None
+
+    def _apply(self, fn: Any, recurse: bool = True) -> SpinForceField:
+        # Total energies have more digits than float32: their part from isolated atoms stays float64.
+        kept: Tensor = self.atomic_energies  # type: ignore[assignment]
+        super()._apply(fn, recurse)
+        self.atomic_energies = kept.to(self.atomic_energies.device)
+        return self
 
     def features(
         self, numbers: Tensor, vectors: Tensor, senders: Tensor, receivers: Tensor
@@ -159,9 +166,9 @@ class SpinForceField(nn.Module):
             training: keep the graph, so that a loss of the forces can be differentiated.
 
         Returns:
-            "energy" [systems], eV, float64; "interaction" the same without atomic energies; "forces" [N, 3], eV/angstrom;
-            "virial" [systems, 3, 3], the derivative of the energy by a strain, eV; with `chiral_readout` "pseudoscalar"
-            [systems], which a mirror turns to its negative.
+            "energy" [systems], eV, float64; "interaction" the same without atomic energies; "forces" [N, 3],
+            eV/angstrom; "virial" [systems, 3, 3], the derivative of the energy by a strain, eV; with `chiral_readout`
+            "pseudoscalar" [systems], which a mirror turns to its negative.
 
         Raises:
             SpinTPError: A species that it does not know.

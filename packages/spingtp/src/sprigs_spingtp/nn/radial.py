@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from itertools import pairwise
 
 import torch
 from torch import Tensor, nn
@@ -49,7 +50,7 @@ class RadialNetwork(nn.Module):
 
     def __init__(self, sizes: Sequence[int]) -> None:
         super().__init__()
-        self.layers = nn.ParameterList(nn.Parameter(torch.randn(a, b)) for a, b in zip(sizes[:-1], sizes[1:], strict=True))
+        self.layers = nn.ParameterList(nn.Parameter(torch.randn(a, b)) for a, b in pairwise(sizes))
 
     def forward(self, x: Tensor) -> Tensor:
         """Map [..., sizes[0]] to [..., sizes[-1]]."""

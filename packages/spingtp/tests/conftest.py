@@ -1,0 +1,18 @@
+"""What every test shares."""
+
+import pytest
+import torch
+
+
+def pytest_configure(config):
+    # e3nn's functions, and torch's own rules for forward-mode derivatives, are TorchScript.
+    config.addinivalue_line("filterwarnings", "ignore:.torch.jit:DeprecationWarning")
+
+
+@pytest.fixture
+def double():
+    """float64 by default: e3nn's rotation matrices are accurate to the default dtype alone."""
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(torch.float64)
+    yield
+    torch.set_default_dtype(before)
