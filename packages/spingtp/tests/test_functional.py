@@ -119,7 +119,11 @@ def test_each_slot_of_the_form(backend, merge):
     for rows in (0, 1, 8, 41):
         x, y = normal(rows, form.sizes[X]), normal(rows, form.sizes[Y])
         g = normal(form.outputs, rows, form.sizes[G])
-        for slot, (a, b), text in ((G, (x, y), "ra,rb,abkc->krc"), (X, (y, g), "rb,krc,abkc->ra"), (Y, (x, g), "ra,krc,abkc->rb")):
+        for slot, (a, b), text in (
+            (G, (x, y), "ra,rb,abkc->krc"),
+            (X, (y, g), "rb,krc,abkc->ra"),
+            (Y, (x, g), "ra,krc,abkc->rb"),
+        ):
             found = functional._RUN[backend](form, slot, a, b)
             np.testing.assert_allclose(found, torch.einsum(text, a, b, tensor), atol=1e-13)
 

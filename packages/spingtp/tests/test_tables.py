@@ -36,7 +36,10 @@ def test_values_of_the_plan():
 
 def test_every_path_has_its_strength_in_the_mirror():
     file = DataFile(
-        "spingtp", "path_coefficients_L6.json", "0afaf27736662897f62dc1c49c6033f7fb0600c83c7470fa9124f6bd76b00ea9", "CC0"
+        "spingtp",
+        "path_coefficients_L6.json",
+        "0afaf27736662897f62dc1c49c6033f7fb0600c83c7470fa9124f6bd76b00ea9",
+        "CC0",
     )
     try:
         path = file.path()
@@ -166,7 +169,9 @@ def test_wigner_d_is_a_representation():
     )
 
 
-@pytest.mark.parametrize(("L", "shape"), [(1, (2, 4)), (2, (4, 7)), (3, (5, 10)), (4, (7, 13)), (8, (13, 25)), (10, (16, 31))])
+@pytest.mark.parametrize(
+    ("L", "shape"), [(1, (2, 4)), (2, (4, 7)), (3, (5, 10)), (4, (7, 13)), (8, (13, 25)), (10, (16, 31))]
+)
 def test_grid(L, shape):
     beta, alpha, weights = grid(L, L, L)
     assert (len(beta), len(alpha)) == shape
@@ -184,7 +189,9 @@ def test_the_grid_is_exact_and_one_node_fewer_is_not(l1, l2, l3):
 
     B = l1 + l2 + l3
     exact = kappa(l1, l2, l3, "even") * real_three_j(l1, l2, l3) if B % 2 == 0 else np.zeros(1)
-    np.testing.assert_allclose(tensor(B // 2 + 1, B + 1), exact * np.ones((2 * l1 + 1, 2 * l2 + 1, 2 * l3 + 1)), atol=1e-12)
+    np.testing.assert_allclose(
+        tensor(B // 2 + 1, B + 1), exact * np.ones((2 * l1 + 1, 2 * l2 + 1, 2 * l3 + 1)), atol=1e-12
+    )
 
 
 @pytest.mark.parametrize("L", [1, 2, 3, 4])

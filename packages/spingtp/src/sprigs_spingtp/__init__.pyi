@@ -15,6 +15,7 @@ from .layers import GauntTensorProduct as GauntTensorProduct
 from .layers import SpinFullTensorProduct as SpinFullTensorProduct
 from .layers import SpinTensorProduct as SpinTensorProduct
 from .layers import from_e3nn as from_e3nn
+from .nn import SpinForceField as SpinForceField
 from .tables import SphereTables as SphereTables
 from .tables import get_tables as get_tables
 from .tables import grid as grid
@@ -35,6 +36,7 @@ __all__ = [
     "IncompleteProductWarning",
     "Irreps",
     "SphereTables",
+    "SpinForceField",
     "SpinFullTensorProduct",
     "SpinTPError",
     "SpinTensorProduct",

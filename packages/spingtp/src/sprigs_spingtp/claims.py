@@ -161,7 +161,7 @@ def _force_fields(fast: bool) -> Outcome:
         measured="force MAE, meV/angstrom, complete / Clebsch-Gordan / Gaunt: " + "; ".join(told),
         baseline="Clebsch-Gordan with a weight for every path; Gaunt",
         holds=None if fast else bool(holds),
-        note=f"16 channels, rank 2, 2 layers, degrees up to 2, {'3' if fast else '20'} epochs, mean of {len(seeds)} seeds"
+        note=f"16 channels, rank 2, 2 layers, degrees up to 2, {3 if fast else 20} epochs, mean of {len(seeds)} seeds"
         + ("; too short to judge" if fast else ""),
     )
 

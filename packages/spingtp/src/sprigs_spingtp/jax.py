@@ -10,13 +10,11 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from .errors import BackendUnavailable, SpinTPError
 from .irreps import Irrep, Irreps
-from .plan import FusedPlan, Part, fused_plan
+from .plan import FusedPlan, fused_plan, gather_index, scatter_index
 from .programs import NAMED, G, Program, X, Y, decode, encode, kinds_of
-from .tables import check_degree
+from .tables import Array, check_degree
 
 if TYPE_CHECKING:
     import jax.numpy as jnp
@@ -173,28 +171,21 @@ def spin_tensor_product_irreps(
     weights = jnp.ones(plan.weight_numel, x.dtype) if weights is None else jnp.asarray(weights, x.dtype)
     if weights.ndim == 0 or weights.shape[-1] != plan.weight_numel:
         raise SpinTPError(f"the last dimension of weights must be {plan.weight_numel}; got shape {weights.shape}")
-    parts1 = [
-        _gather(x, plan.irreps_in1, p) * jnp.asarray(s, x.dtype) for p, s in zip(plan.parts1, plan.scale1, strict=True)
-    ]
-    parts2 = [
-        _gather(y, plan.irreps_in2, p) * jnp.asarray(s, x.dtype) for p, s in zip(plan.parts2, plan.scale2, strict=True)
-    ]
-    lead = jnp.broadcast_shapes(x.shape[:-1], y.shape[:-1])
+    parts1, parts2 = (
+        [features[..., gather_index(irreps, part, "mul_ir")] for part in parts]
+        for features, irreps, parts in ((x, plan.irreps_in1, plan.parts1), (y, plan.irreps_in2, plan.parts2))
+    )
     sums: list[Any] = [0.0] * len(plan.parts_out)
     for combination in plan.combinations:
-        one, two = plan.parts1[combination.part1], plan.parts2[combination.part2]
-        w1 = _weights(weights, combination.weights1, plan, one.degrees, one.degree_index)
-        w2 = _weights(weights, combination.weights2, plan, two.degrees, two.degree_index)
-        left = parts1[combination.part1][..., None, :] * w1
-        right = parts2[combination.part2][..., None, :] * w2
+        a, b = combination.part1, combination.part2
+        left = parts1[a][..., None, :] * _spread(weights, combination.weights1, plan, plan.parts1[a].expand)
+        right = parts2[b][..., None, :] * _spread(weights, combination.weights2, plan, plan.parts2[b].expand)
         products = multiply(left, right, combination.code, backend)
         for output in combination.outputs:
-            w3 = _weights(weights, output.weights, plan, output.degrees, output.degree_index)
-            norms = jnp.asarray(np.array(output.norms)[output.degree_index], x.dtype)
-            found = (products[output.kind][..., np.array(output.columns)] * w3 * norms).sum(-2)
-            full = jnp.zeros((*lead, plan.channels, plan.parts_out[output.part].size), x.dtype)
-            sums[output.part] = sums[output.part] + full.at[..., np.array(output.targets)].set(found)
-    return _scatter(sums, plan.irreps_out, plan.parts_out)
+            w3 = _spread(weights, output.weights, plan, output.expand)
+            sums[output.part] = sums[output.part] + (products[output.kind] * w3).sum(-2)
+    out = jnp.concatenate(sums, axis=-1)
+    return out.reshape(*out.shape[:-2], -1)[..., scatter_index(plan, "mul_ir")]
 
 
 def weight_numel(irreps_in1: Any, irreps_in2: Any, irreps_out: Any, *, rank: int = 1, **options: Any) -> int:
@@ -257,29 +248,10 @@ def _check(x: Any, y: Any, n1: int, n2: int) -> tuple[Any, Any]:
     return x, y
 
 
-def _gather(x: Any, irreps: Irreps, part: Part) -> Any:
-    slices = irreps.slices()
-    pieces = [
-        x[..., slices[block]].reshape(*x.shape[:-1], irreps[block].mul, 2 * degree + 1)
-        for degree, block in zip(part.degrees, part.blocks, strict=True)
-    ]
-    return jnp.concatenate(pieces, axis=-1)
-
-
-def _scatter(parts: Sequence[Any], irreps: Irreps, where: Sequence[Part]) -> Any:
-    pieces: list[Any] = [None] * len(irreps)
-    for array, part in zip(parts, where, strict=True):
-        start = 0
-        for degree, block in zip(part.degrees, part.blocks, strict=True):
-            piece = array[..., start : start + 2 * degree + 1]
-            start += 2 * degree + 1
-            pieces[block] = piece.reshape(*piece.shape[:-2], -1)
-    return jnp.concatenate(pieces, axis=-1)
-
-
-def _weights(weights: Any, where: slice, plan: FusedPlan, degrees: tuple[int, ...], index: list[int]) -> Any:
-    w = weights[..., where].reshape(*weights.shape[:-1], plan.channels, plan.rank, len(degrees))
-    return w[..., np.array(index)]
+def _spread(weights: Any, where: slice, plan: FusedPlan, expand: Array) -> Any:
+    """Weights of the degrees on their coefficients, [..., channels, rank, n]."""
+    w = weights[..., where].reshape(*weights.shape[:-1], plan.channels, plan.rank, len(expand))
+    return w @ jnp.asarray(expand, w.dtype)
 
 
 __all__ = [

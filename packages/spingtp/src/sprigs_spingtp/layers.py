@@ -7,6 +7,8 @@ import warnings
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
@@ -22,7 +24,9 @@ from .plan import (
     channelwise_instructions,
     full_instructions,
     fused_plan,
+    gather_index,
     path_plan,
+    scatter_index,
 )
 from .programs import COMPLETE, Kind, kinds_of
 
@@ -357,27 +361,48 @@ def _without_odd(one: Irreps, two: Irreps, out: Irreps, so3: bool) -> Irreps:
     return Irreps(kept)
 
 
-def gather(x: Tensor, irreps: Irreps, part: Part, layout: str) -> Tensor:
-    """Return [rows, channels, n] of a part's blocks of features [rows, dim]."""
-    slices = irreps.slices()
-    pieces = []
-    for degree, block in zip(part.degrees, part.blocks, strict=True):
-        piece = x[:, slices[block]]
-        mul, dim = irreps[block].mul, 2 * degree + 1
-        pieces.append(piece.reshape(-1, mul, dim) if layout == "mul_ir" else piece.reshape(-1, dim, mul).mT)
-    return torch.cat(pieces, dim=-1) if len(pieces) > 1 else pieces[0]
+class _Select(torch.autograd.Function):
+    """Columns of a matrix by an index without repetitions; its derivative is one too, unlike index_select's.
+
+    `back` inverts the index, the number of selected columns standing for those that were left out.
+    """
+
+    @staticmethod
+    def forward(x: Tensor, index: Tensor, back: Tensor) -> Tensor:
+        return x.index_select(1, index)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor, Tensor], output: Tensor) -> None:
+        _, index, back = inputs
+        ctx.save_for_backward(index, back)
+        ctx.save_for_forward(index, back)
+
+    @staticmethod
+    def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor, None, None]:
+        index, back = ctx.saved_tensors
+        if len(back) != len(index):
+            upstream = torch.nn.functional.pad(upstream, (0, 1))
+            index = torch.nn.functional.pad(index, (0, 1), value=len(back))
+        return _Select.apply(upstream, back, index), None, None
+
+    @staticmethod
+    def jvp(ctx: Any, x: Tensor, *_: None) -> Tensor:
+        index, back = ctx.saved_tensors
+        found: Tensor = _Select.apply(x, index, back)
+        return found
+
+    @staticmethod
+    def vmap(info: Any, in_dims: tuple[int | None, ...], x: Tensor, index: Tensor, back: Tensor) -> tuple[Tensor, int]:
+        x = x.movedim(in_dims[0] or 0, 0)
+        found = _Select.apply(x.reshape(-1, x.shape[-1]), index, back)
+        return found.reshape(*x.shape[:-1], len(index)), 0
 
 
-def scatter(parts: Sequence[Tensor], irreps: Irreps, where: Sequence[Part], layout: str) -> Tensor:
-    """Return features [rows, dim] of the parts [rows, channels, n]."""
-    pieces: list[Tensor | None] = [None] * len(irreps)
-    for tensor, part in zip(parts, where, strict=True):
-        start = 0
-        for degree, block in zip(part.degrees, part.blocks, strict=True):
-            piece = tensor[:, :, start : start + 2 * degree + 1]
-            start += 2 * degree + 1
-            pieces[block] = (piece if layout == "mul_ir" else piece.mT).reshape(piece.shape[0], irreps[block].dim)
-    return torch.cat([piece for piece in pieces if piece is not None], dim=-1)
+def _select(x: Tensor, index: Tensor, back: Tensor) -> Tensor:
+    if torch.compiler.is_compiling() or not x.requires_grad:
+        return x.index_select(1, index)
+    found: Tensor = _Select.apply(x, index, back)
+    return found
 
 
 class _Fused(nn.Module):
@@ -385,18 +410,22 @@ class _Fused(nn.Module):
 
     def __init__(self, plan: FusedPlan, layout: str, backend: str) -> None:
         super().__init__()
-        self.plan, self.layout, self.backend = plan, layout, backend
-        for name, parts, scales in (("1", plan.parts1, plan.scale1), ("2", plan.parts2, plan.scale2)):
-            for p, (part, scale) in enumerate(zip(parts, scales, strict=True)):
-                self._constant(f"index{name}_{p}", torch.tensor(part.degree_index))
-                self._constant(f"scale{name}_{p}", torch.tensor(scale))
+        self.plan, self.backend = plan, backend
+        self.size = sum(2 * l + 1 for l in plan.degrees_out)
+        for name, irreps, parts in (("1", plan.irreps_in1, plan.parts1), ("2", plan.irreps_in2, plan.parts2)):
+            for p, part in enumerate(parts):
+                self._index(f"{name}_{p}", gather_index(irreps, part, layout).ravel(), irreps.dim)
+                self._constant(f"expand{name}_{p}", torch.tensor(part.expand))
         for c, combination in enumerate(plan.combinations):
             for o, output in enumerate(combination.outputs):
-                self._constant(f"index_out_{c}_{o}", torch.tensor(output.degree_index))
-                self._constant(f"columns_{c}_{o}", torch.tensor(output.columns))
-                self._constant(f"targets_{c}_{o}", torch.tensor(output.targets))
-                self._constant(f"norms_{c}_{o}", torch.tensor(output.norms, dtype=torch.float64))
-        self.rescaled = any((scale != 1).any() for scale in (*plan.scale1, *plan.scale2))
+                self._constant(f"expand_out_{c}_{o}", torch.tensor(output.expand))
+        self._index("out", scatter_index(plan, layout), plan.channels * len(plan.parts_out) * self.size)
+
+    def _index(self, name: str, index: npt.NDArray[np.int64], size: int) -> None:
+        back = np.full(size, len(index))
+        back[index] = np.arange(len(index))
+        self._constant(f"index{name}", torch.from_numpy(index))
+        self._constant(f"back{name}", torch.from_numpy(back))
 
     def _constant(self, name: str, value: Tensor) -> None:
         self.register_buffer(name, value, persistent=False)
@@ -409,64 +438,58 @@ class _Fused(nn.Module):
             setattr(self, name, buffer.to(getattr(self, name).device))
         return self
 
+    def _spread(self, weight: Tensor, where: slice, name: str) -> Tensor:
+        """Weights of the degrees on their coefficients, [rows or 1, channels, rank, n]."""
+        expand: Tensor = getattr(self, name)
+        w = weight[..., where].reshape(-1, self.plan.channels, self.plan.rank, expand.shape[0])
+        return w @ expand.to(w.dtype)
+
+    def _part(self, x: Tensor, name: str, channels: int) -> Tensor:
+        """Features of a part, [rows, channels, 1, n]."""
+        index: Tensor = getattr(self, f"index{name}")
+        found = _select(x, index, getattr(self, f"back{name}"))
+        return found.view(x.shape[0], channels, 1, index.shape[0] // channels)
+
     def forward(self, x: Tensor, y: Tensor, weight: Tensor) -> Tensor:
         plan, rank, channels = self.plan, self.plan.rank, self.plan.channels
         rows = x.shape[0]
-        parts1 = [gather(x, plan.irreps_in1, part, self.layout) for part in plan.parts1]
-        parts2 = [gather(y, plan.irreps_in2, part, self.layout) for part in plan.parts2]
-        if self.rescaled:
-            parts1 = [part * getattr(self, f"scale1_{p}").to(part.dtype) for p, part in enumerate(parts1)]
-            parts2 = [part * getattr(self, f"scale2_{p}").to(part.dtype) for p, part in enumerate(parts2)]
+        parts1 = [self._part(x, f"1_{p}", channels) for p in range(len(plan.parts1))]
+        parts2 = [self._part(y, f"2_{p}", plan.channels2) for p in range(len(plan.parts2))]
         sums: list[Tensor | None] = [None] * len(plan.parts_out)
         for c, combination in enumerate(plan.combinations):
             a, b = combination.part1, combination.part2
-            left = self._weighted(
-                parts1[a], weight, combination.weights1, channels, getattr(self, f"index1_{a}"), plan.parts1[a]
-            )
-            right = self._weighted(
-                parts2[b], weight, combination.weights2, channels, getattr(self, f"index2_{b}"), plan.parts2[b]
-            )
-            product = multiply(
-                left.reshape(-1, left.shape[-1]), right.reshape(-1, right.shape[-1]), combination.code, self.backend
-            )
+            left = parts1[a] * self._spread(weight, combination.weights1, f"expand1_{a}")
+            right = parts2[b] * self._spread(weight, combination.weights2, f"expand2_{b}")
+            n1, n2 = left.shape[-1], right.shape[-1]
+            product = multiply(left.view(-1, n1), right.view(-1, n2), combination.code, self.backend)
             for o, output in enumerate(combination.outputs):
-                found = product[output.kind].view(rows, channels, rank, product.shape[-1])
-                if len(output.columns) != product.shape[-1]:
-                    found = found.index_select(3, getattr(self, f"columns_{c}_{o}"))
-                w = weight[..., output.weights].reshape(-1, channels, rank, len(output.degrees))
-                w = w * getattr(self, f"norms_{c}_{o}").to(w.dtype)
-                w = w.index_select(3, getattr(self, f"index_out_{c}_{o}"))
-                found = (found * w).sum(2) if rank > 1 else (found * w).squeeze(2)
-                size = plan.parts_out[output.part].size
-                if len(output.columns) != size:
-                    full = found.new_zeros(rows, channels, size)
-                    found = full.index_copy(2, getattr(self, f"targets_{c}_{o}"), found)
+                found = product[output.kind].view(rows, channels, rank, self.size)
+                found = found * self._spread(weight, output.weights, f"expand_out_{c}_{o}")
+                found = found.sum(2) if rank > 1 else found.view(rows, channels, self.size)
                 before = sums[output.part]
                 sums[output.part] = found if before is None else before + found
-        return scatter([s for s in sums if s is not None], plan.irreps_out, plan.parts_out, self.layout)
-
-    def _weighted(self, part: Tensor, weight: Tensor, where: slice, channels: int, index: Tensor, of: Part) -> Tensor:
-        """[rows, channels, rank, n]."""
-        w = weight[..., where].reshape(-1, channels, self.plan.rank, len(of.degrees)).index_select(3, index)
-        return part.unsqueeze(2) * w
+        parts = [part for part in sums if part is not None]
+        out = (torch.cat(parts, dim=-1) if len(parts) > 1 else parts[0]).view(rows, channels * len(parts) * self.size)
+        return _select(out, self.indexout, self.backout)  # type: ignore[arg-type]
 
     def path_weights(self, weight: Tensor) -> dict[Path, Tensor]:
         plan = self.plan
-        strengths = dict(plan.paths)
+        coefficients = dict(plan.paths)
         out: dict[Path, Tensor] = {}
         for combination in plan.combinations:
             one, two = plan.parts1[combination.part1], plan.parts2[combination.part2]
-            w1 = weight[combination.weights1].reshape(plan.channels, plan.rank, -1)
-            w2 = weight[combination.weights2].reshape(plan.channels, plan.rank, -1)
+            w1, w2 = (
+                weight[where].reshape(plan.channels, plan.rank, -1)
+                for where in (combination.weights1, combination.weights2)
+            )
             for output in combination.outputs:
                 w3 = weight[output.weights].reshape(plan.channels, plan.rank, -1)
-                for path, strength in strengths.items():
+                for path, coefficient in coefficients.items():
                     if not self._belongs(path, one, two, output, combination.kinds[output.kind]):
                         continue
                     i, j = one.degrees.index(path.ir1.l), two.degrees.index(path.ir2.l)
                     k = output.degrees.index(path.ir_out.l)
-                    scale = strength * self._input_scale(path)
-                    value = scale * (w1[:, :, i] * w2[:, :, j] * w3[:, :, k]).sum(1)
+                    value = coefficient * (w1[:, :, i] * w2[:, :, j] * w3[:, :, k]).sum(1)
                     out[path] = out[path] + value if path in out else value
         return out
 
@@ -475,11 +498,6 @@ class _Fused(nn.Module):
             part.natural in (0, ir.natural) and ir.l in part.degrees for part, ir in ((one, path.ir1), (two, path.ir2))
         )
         return same and path.kind == kind and path.ir_out.l in output.degrees
-
-    def _input_scale(self, path: Path) -> float:
-        if not self.rescaled:
-            return 1.0
-        return float((path.ir1.dim * path.ir2.dim / path.ir_out.dim) ** 0.5)
 
 
 class _Paths(nn.Module):

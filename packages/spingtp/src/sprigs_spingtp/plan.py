@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -17,7 +17,7 @@ import numpy as np
 from .errors import SpinTPError
 from .irreps import Block, Irrep, Irreps
 from .programs import Kind, encode
-from .tables import Array
+from .tables import Array, Indices
 from .three_j import in_triangle, kappa, spin_kappa
 
 
@@ -42,21 +42,14 @@ class Part:
         natural: 1 or -1; 0 where naturalness is ignored.
         degrees: ascending.
         blocks: index of each degree's block in the irreps.
+        expand: [degrees, n], which spreads a weight for each degree over its coefficients (and, with
+            irrep_normalization="norm", gives them unit variance).
     """
 
     natural: int
     degrees: tuple[int, ...]
     blocks: tuple[int, ...]
-
-    @property
-    def size(self) -> int:
-        """Coefficients a channel."""
-        return sum(2 * l + 1 for l in self.degrees)
-
-    @property
-    def degree_index(self) -> list[int]:
-        """For each coefficient, the position of its degree."""
-        return [j for j, l in enumerate(self.degrees) for _ in range(2 * l + 1)]
+    expand: Array
 
 
 @dataclass(frozen=True)
@@ -67,24 +60,16 @@ class Output:
         kind: index into the program's outputs.
         part: index into the plan's output parts.
         degrees: those it reaches.
-        columns: of the program's output that hold them.
-        targets: columns of the output part.
-        norms: of each degree: what makes the variance one.
+        expand: [degrees, n3], which spreads weights over coefficients and makes the variance one; zero where nothing
+            is reached or wanted.
         weights: slice of the flat weights, [channels, rank, degrees].
     """
 
     kind: int
     part: int
     degrees: tuple[int, ...]
-    columns: tuple[int, ...]
-    targets: tuple[int, ...]
-    norms: tuple[float, ...]
+    expand: Array
     weights: slice
-
-    @property
-    def degree_index(self) -> list[int]:
-        """For each column, the position of its degree."""
-        return [j for j, l in enumerate(self.degrees) for _ in range(2 * l + 1)]
 
 
 @dataclass(frozen=True)
@@ -110,9 +95,10 @@ class FusedPlan:
         channels2: of the second input: the same, or 1, which serves every channel.
         rank: R.
         parts1, parts2, parts_out: their parts.
+        degrees_out: of every product: those of the output, ascending; n3 coefficients in all.
         combinations: the products.
         weight_numel: length of the flat weights.
-        paths: every path, with its strength before weights.
+        paths: every path, with its coefficient of the Wigner 3j tensor before weights.
     """
 
     irreps_in1: Irreps
@@ -124,11 +110,32 @@ class FusedPlan:
     parts1: tuple[Part, ...]
     parts2: tuple[Part, ...]
     parts_out: tuple[Part, ...]
+    degrees_out: tuple[int, ...]
     combinations: tuple[Combination, ...]
     weight_numel: int
-    scale1: tuple[Array, ...]
-    scale2: tuple[Array, ...]
     paths: tuple[tuple[Path, float], ...]
+
+
+def gather_index(irreps: Irreps, part: Part, layout: str) -> Indices:
+    """Return where each coefficient of a part lies in the features, [channels, n]."""
+    slices = irreps.slices()
+    pieces = []
+    for degree, block in zip(part.degrees, part.blocks, strict=True):
+        mul, dim = irreps[block].mul, 2 * degree + 1
+        at = slices[block].start + np.arange(mul * dim)
+        pieces.append(at.reshape(mul, dim) if layout == "mul_ir" else at.reshape(dim, mul).T)
+    return np.concatenate(pieces, axis=1)
+
+
+def scatter_index(plan: FusedPlan, layout: str) -> Indices:
+    """Return, for each feature of the output, where it lies in the parts [channels, parts * n3], flattened."""
+    n3 = sum(2 * l + 1 for l in plan.degrees_out)
+    out = np.empty(plan.irreps_out.dim, np.int64)
+    for p, part in enumerate(plan.parts_out):
+        columns = p * n3 + np.array(_columns(plan.degrees_out, part.degrees))
+        rows = np.arange(plan.channels)[:, None] * (len(plan.parts_out) * n3)
+        out[gather_index(plan.irreps_out, part, layout)] = rows + columns
+    return out
 
 
 def channels_of(irreps: Irreps, name: str) -> int:
@@ -162,7 +169,9 @@ def split(irreps: Irreps, name: str, so3: bool) -> tuple[Part, ...]:
             what = "a degree (so3=True ignores parity)" if so3 else "an irrep"
             raise SpinTPError(f"{name} = '{irreps}' has {what} more than once: merge its channels into one block")
         if found:
-            out.append(Part(natural, degrees, tuple(i for _, i in found)))
+            out.append(
+                Part(natural, degrees, tuple(i for _, i in found), _spread(degrees, degrees, [1.0] * len(degrees)))
+            )
     return tuple(out)
 
 
@@ -197,6 +206,7 @@ def fused_plan(
         raise SpinTPError(f"a (anti)symmetric product needs equal inputs; got '{irreps_in1}' and '{irreps_in2}'")
     parts1, parts2 = split(irreps_in1, "irreps_in1", so3), split(irreps_in2, "irreps_in2", so3)
     parts_out = split(irreps_out, "irreps_out", so3)
+    degrees_out = tuple(sorted({l for part in parts_out for l in part.degrees}))
 
     # Which outputs each combination and kind reaches, and how strongly.
     reached: dict[tuple[int, int, int], list[tuple[int, int, float]]] = {}
@@ -250,9 +260,8 @@ def fused_plan(
             used = [k for k in range(len(kinds)) if (a, b, k) in reached]
             if not used:
                 continue
-            degrees = tuple(sorted({l3 for k in used for _, l3, _ in reached[a, b, k]}))
-            code = encode(one.degrees, two.degrees, degrees, tuple(kinds[k] for k in used))
-            # Of equal inputs, x+ y- and x- y+ share their weights, so that exchanging the inputs changes at most the sign.
+            code = encode(one.degrees, two.degrees, degrees_out, tuple(kinds[k] for k in used))
+            # Of equal inputs, x+ y- and x- y+ share weights: exchanging the inputs changes at most the sign.
             twin = made.get((b, a)) if tied and a != b else None
             if twin is not None:
                 weights1, weights2 = twin.weights2, twin.weights1
@@ -267,20 +276,30 @@ def fused_plan(
                 scale = []
                 for _, l3, power in targets:
                     norm = 1 / math.sqrt(power * arrivals[c, l3] * rank)
+                    if irrep_normalization == "norm":
+                        norm /= math.sqrt(2 * l3 + 1)
                     norms[a, b, k, l3] = norm
-                    scale.append(norm / math.sqrt(2 * l3 + 1) if irrep_normalization == "norm" else norm)
+                    scale.append(norm)
                 outputs.append(
                     Output(
                         number,
                         c,
                         these,
-                        _columns(degrees, these),
-                        _columns(parts_out[c].degrees, these),
-                        tuple(scale),
+                        _spread(these, degrees_out, scale),
                         twin.outputs[number].weights if twin else take(channels, rank, len(these)),
                     )
                 )
             made[a, b] = Combination(a, b, code, tuple(kinds[k] for k in used), weights1, weights2, tuple(outputs))
+    normed = irrep_normalization == "norm"
+    if normed:
+        parts1, parts2 = (
+            tuple(replace(p, expand=p.expand * np.sqrt([[2 * l + 1] for l in p.degrees])) for p in parts)
+            for parts in (parts1, parts2)
+        )
+    coefficients = []
+    for a, b, path, _, strength in paths:
+        value = strength * norms[a, b, kinds.index(path.kind), path.ir_out.l]
+        coefficients.append((path, value * math.sqrt(path.ir1.dim * path.ir2.dim) if normed else value))
     return FusedPlan(
         irreps_in1,
         irreps_in2,
@@ -291,13 +310,10 @@ def fused_plan(
         parts1,
         parts2,
         parts_out,
+        degrees_out,
         tuple(made.values()),
         start,
-        _scales(parts1, irrep_normalization),
-        _scales(parts2, irrep_normalization),
-        tuple(
-            (path, strength * norms[a, b, kinds.index(path.kind), path.ir_out.l]) for a, b, path, _, strength in paths
-        ),
+        tuple(coefficients),
     )
 
 
@@ -480,8 +496,7 @@ def _columns(degrees: tuple[int, ...], wanted: tuple[int, ...]) -> tuple[int, ..
     return tuple(starts[l] + m for l in wanted for m in range(2 * l + 1))
 
 
-def _scales(parts: tuple[Part, ...], irrep_normalization: str) -> tuple[Array, ...]:
-    """What makes the inputs' components of unit variance."""
-    if irrep_normalization == "component":
-        return tuple(np.ones(part.size) for part in parts)
-    return tuple(np.repeat(np.sqrt([2 * l + 1 for l in p.degrees]), [2 * l + 1 for l in p.degrees]) for p in parts)
+def _spread(degrees: Sequence[int], onto: Sequence[int], values: Sequence[float]) -> Array:
+    """[degrees, coefficients of `onto`]: the value of a degree on each of its coefficients, zero elsewhere."""
+    onto_each = [k for k in onto for _ in range(2 * k + 1)]
+    return np.array([[value * (l == k) for k in onto_each] for l, value in zip(degrees, values, strict=True)])

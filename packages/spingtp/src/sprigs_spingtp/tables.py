@@ -23,6 +23,7 @@ from .errors import SpinTPError
 from .three_j import in_triangle, spin_kappa
 
 Array = npt.NDArray[np.float64]
+Indices = npt.NDArray[np.int64]
 
 MAX_DEGREE = 20
 """Highest degree of the public functions. The sums themselves are stable well beyond."""
