@@ -23,7 +23,10 @@ ROWS, CHANNELS = 64, 16  # 1024 functions
 COLUMNS = ["what", "ours", "each", "beside", "each", "takes times as long", "goal"]
 
 
-def row(what: str, goal: str, ours: tuple[str, Callable[[], Any]], peer: tuple[str, Callable[[], Any]], rounds: int = 15, check: Any = None) -> list[str]:  # fmt: skip
+Timed = tuple[str, Callable[[], Any]]
+
+
+def row(what: str, goal: str, ours: Timed, peer: Timed, rounds: int = 15, check: Any = None) -> list[str]:
     """Time two callables in turn; the ratio is the peer's time over ours."""
 
     def agree(results: Any) -> None:
@@ -79,32 +82,33 @@ def e3nn_product(ours: SpinTensorProduct) -> Any:
 def beside_e3nn() -> list[list[str]]:
     rows = []
     for lmax, goal in ((3, ">= 20"), (6, ">= 10"), (8, ">= 10")):
-        ours = SpinTensorProduct(natural(lmax, CHANNELS), natural(lmax, CHANNELS), every(lmax, CHANNELS))
-        theirs = e3nn_product(ours)
-        x, y = ours.irreps_in1.randn(ROWS, -1), ours.irreps_in2.randn(ROWS, -1)
-        with torch.no_grad():
-            rounds = 15 if lmax < 8 else 7
-            mine, peer = (lambda p=ours: p(x, y)), (lambda p=theirs: p(x, y))
-            rows.append(row(f"forward, L = {lmax}", goal, ("fused", mine), ("e3nn uuu", peer), rounds))
-        if lmax == 8:
-            continue
-        a, b = x.clone().requires_grad_(), y.clone().requires_grad_()
+        rows += one_degree(lmax, natural(lmax, CHANNELS), every(lmax, CHANNELS), f"L = {lmax}", goal, lmax < 8)
+    both = "+".join(f"{CHANNELS}x{l}{p}" for l in range(4) for p in "eo")
+    return rows + one_degree(3, both, both, "L = 3, both parities", ">= 20", True)
 
-        def both(product: Any) -> Any:
-            return torch.autograd.grad(product(a, b).pow(2).sum(), (a, b, product.weight))[:2]
 
-        mine, peer = (lambda p=ours: both(p)), (lambda p=theirs: both(p))
-        rows.append(row(f"forward and backward, L = {lmax}", ">= 8", ("fused", mine), ("e3nn uuu", peer), rounds))
-        paths = SpinTensorProduct(natural(lmax, CHANNELS), natural(lmax, CHANNELS), every(lmax, CHANNELS), mode="paths")
-        paths.load_state_dict({"weight": theirs.weight.detach()})
-        with torch.no_grad():
-            mine = lambda p=paths: p(x, y)  # noqa: E731
-            rows.append(row(f"forward, L = {lmax}", "", ("a weight for every path", mine), ("e3nn uuu", peer_of(theirs, x, y)), rounds))  # fmt: skip
+def one_degree(lmax: int, irreps: str, out: str, name: str, goal: str, more: bool) -> list[list[str]]:
+    ours = SpinTensorProduct(irreps, irreps, out)
+    theirs = e3nn_product(ours)
+    x, y = ours.irreps_in1.randn(ROWS, -1), ours.irreps_in2.randn(ROWS, -1)
+    a, b = x.clone().requires_grad_(), y.clone().requires_grad_()
+    rounds = 21 if more else 9
+
+    def both(product: Any) -> Any:
+        return torch.autograd.grad(product(a, b).pow(2).sum(), (a, b, product.weight))[:2]
+
+    with torch.no_grad():
+        peer = ("e3nn uuu", lambda: theirs(x, y))
+        rows = [row(f"forward, {name}", goal, ("fused", lambda: ours(x, y)), peer, rounds)]
+    if not more:
+        return rows
+    pair = ("fused", lambda: both(ours)), ("e3nn uuu", lambda: both(theirs))
+    rows.append(row(f"forward and backward, {name}", ">= 8", *pair, rounds))
+    paths = SpinTensorProduct(irreps, irreps, out, mode="paths")
+    paths.load_state_dict({"weight": theirs.weight.detach()})
+    with torch.no_grad():
+        rows.append(row(f"forward, {name}", "", ("a weight for every path", lambda: paths(x, y)), peer, rounds))
     return rows
-
-
-def peer_of(product: Any, x: Any, y: Any) -> Callable[[], Any]:
-    return lambda: product(x, y)
 
 
 def beside_matrices() -> list[list[str]]:

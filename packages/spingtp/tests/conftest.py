@@ -1,5 +1,7 @@
 """What every test shares."""
 
+import importlib.util
+
 import pytest
 import torch
 
@@ -16,3 +18,13 @@ def double():
     torch.set_default_dtype(torch.float64)
     yield
     torch.set_default_dtype(before)
+
+
+# A machine with no more than torch and CuPy runs what needs no more (`tools/gpu_check.py`).
+collect_ignore = []
+for module, files in {
+    "e3nn": ("test_functional.py", "test_layers.py", "test_nn.py", "test_tables.py"),
+    "hypothesis": ("test_functional.py", "test_nn.py", "test_tables.py"),
+}.items():
+    if importlib.util.find_spec(module) is None:
+        collect_ignore += files

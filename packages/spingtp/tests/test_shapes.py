@@ -63,7 +63,9 @@ def test_molecules_are_handed_and_distinct(molecules):
     assert len({tuple(sorted(g.numbers.tolist())) + tuple(g.positions.flatten().tolist()) for g, _ in molecules}) == 60
     for graph, label in molecules[:12]:
         for turned, expected in ((graph, label), (shapes.mirrored(graph), 1 - label)):
-            lines = [f"{Chem.GetPeriodicTable().GetElementSymbol(int(z))} {x} {y} {w}" for z, (x, y, w) in zip(turned.numbers, turned.positions.tolist(), strict=True)]  # fmt: skip
+            symbols = [Chem.GetPeriodicTable().GetElementSymbol(int(z)) for z in turned.numbers]
+            places = [" ".join(map(str, p)) for p in turned.positions.tolist()]
+            lines = [f"{symbol} {place}" for symbol, place in zip(symbols, places, strict=True)]
             molecule = Chem.MolFromXYZBlock(f"{len(lines)}\n\n" + "\n".join(lines))
             rdDetermineBonds.DetermineBonds(molecule)
             Chem.AssignStereochemistryFrom3D(molecule)

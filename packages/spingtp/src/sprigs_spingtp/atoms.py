@@ -225,7 +225,7 @@ def calculator(model: SpinForceField, dtype: torch.dtype | None = None) -> Any:
     parameter = next(model.parameters())
     dtype = parameter.dtype if dtype is None else dtype
 
-    class SpinCalculator(Calculator):  # type: ignore[misc]
+    class SpinCalculator(Calculator):
         implemented_properties = ["energy", "free_energy", "forces", "stress"]  # noqa: RUF012
 
         def calculate(

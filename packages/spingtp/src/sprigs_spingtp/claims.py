@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from statistics import mean
+from typing import Any
 
 import numpy as np
 
@@ -125,10 +126,10 @@ def _crystals(fast: bool) -> Outcome:
         train, test = handed_crystals(60 if fast else 180, names, seed=0), handed_crystals(90, names, seed=1)
     except BackendUnavailable as missing:
         return Outcome(measured="not run", holds=None, note=str(missing))
-    epochs = 10 if fast else 30
-    pairs = [[(s.graph, s.hand) for s in samples] for samples in (train, test)]
-    mine = learn_handedness(*pairs, "spin", r_max=4.0, epochs=epochs)
-    theirs = learn_handedness(*pairs, "gaunt", r_max=4.0, epochs=1)
+    epochs = 15 if fast else 30
+    seen, unseen = ([(s.graph, s.hand) for s in samples] for samples in (train, test))
+    mine = learn_handedness(seen, unseen, "spin", r_max=4.0, epochs=epochs, batch_size=10)
+    theirs = learn_handedness(seen, unseen, "gaunt", r_max=4.0, epochs=1)
     score, flip = learn_rotatory(train, test, "spin", r_max=4.0, epochs=epochs)
     baseline, _ = learn_rotatory(train, test, "gaunt", r_max=4.0, epochs=1)
     return Outcome(
@@ -143,7 +144,7 @@ def _crystals(fast: bool) -> Outcome:
 def _force_fields(fast: bool) -> Outcome:
     from .experiments import force_fields
 
-    settings = {"epochs": 3, "train": 60, "test": 50} if fast else {}
+    settings: dict[str, Any] = {"epochs": 3, "train": 60, "test": 50} if fast else {}
     seeds = (0,) if fast else (0, 1, 2)
     workers = 1 if fast else max(1, min(8, (os.cpu_count() or 1)))
     try:
@@ -153,8 +154,8 @@ def _force_fields(fast: bool) -> Outcome:
     told, holds = [], True
     for dataset in ("3bpa", "acac"):
         of = {p: [r for r in runs if r["dataset"] == dataset and r["product"] == p] for p in ("spin", "cg", "gaunt")}
-        for test in of["spin"][0]["force_mae"]:  # type: ignore[attr-defined]
-            error = {p: 1e3 * mean(r["force_mae"][test] for r in rs) for p, rs in of.items()}  # type: ignore[index]
+        for test in of["spin"][0]["force_mae"]:
+            error = {p: 1e3 * mean(r["force_mae"][test] for r in rs) for p, rs in of.items()}
             told.append(f"{dataset} {test} {error['spin']:.1f} / {error['cg']:.1f} / {error['gaunt']:.1f}")
             holds &= error["spin"] <= 1.1 * error["cg"] and error["spin"] < error["gaunt"]
     return Outcome(

@@ -38,7 +38,7 @@ def paths(lmax: int, plot: Path | None, as_json: bool) -> None:
 
     with _clean_errors():
         check_degree(lmax, "lmax")
-        rows = [
+        rows: list[dict[str, Any]] = [
             {
                 "l1": a,
                 "l2": b,
@@ -91,7 +91,7 @@ def cross(seed: int, as_json: bool) -> None:
     """Learn cross products from 512 samples with the complete and the Gaunt product."""
     from .shapes import learn_cross_product
 
-    rows = []
+    rows: list[dict[str, Any]] = []
     for vectors in (2, 3):
         for spins in ("complete", "gaunt"):
             error, score = learn_cross_product(spins, vectors, seed=seed)

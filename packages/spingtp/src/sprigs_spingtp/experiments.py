@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -125,7 +126,7 @@ def train_force_field(
     r_max: float = 5.0,
     rank: int = 2,
     test: int | None = None,
-) -> dict[str, object]:
+) -> dict[str, Any]:
     """Train a force field of two layers; return its errors on each test set, eV/angstrom and eV an atom.
 
     `rank` is that of the fused products; "cg" weights every path.
@@ -134,6 +135,7 @@ def train_force_field(
     data = DATASETS[dataset](r_max, train)
     torch.manual_seed(seed)
     species = sorted(data.energies)
+    options: dict[str, Any] = {} if product == "cg" else {"rank": rank}
     model = SpinForceField(
         species,
         r_max,
@@ -141,7 +143,7 @@ def train_force_field(
         channels,
         2,
         product=product,
-        **({} if product == "cg" else {"rank": rank}),
+        **options,
         atomic_energies=[data.energies[z] for z in species],
         **statistics(data.train),
     )
@@ -167,15 +169,15 @@ def force_fields(
     seeds: Sequence[int] = (0, 1, 2),
     *,
     workers: int = 1,
-    **options: int,
-) -> list[dict[str, object]]:
+    **options: Any,
+) -> list[dict[str, Any]]:
     """Train every combination, in `workers` processes; see `train_force_field`."""
     jobs = [(d, p, s) for s in seeds for d in datasets for p in products]
     if workers == 1:
-        return [train_force_field(*job, **options) for job in jobs]  # type: ignore[arg-type]
+        return [train_force_field(*job, **options) for job in jobs]
     from concurrent.futures import ProcessPoolExecutor
     from multiprocessing import get_context
 
     with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as executor:
-        running = [executor.submit(train_force_field, *job, **options) for job in jobs]  # type: ignore[arg-type]
+        running = [executor.submit(train_force_field, *job, **options) for job in jobs]
         return [job.result() for job in running]

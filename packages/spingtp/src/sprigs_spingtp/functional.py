@@ -402,7 +402,7 @@ def _native(form: Program, slot: int, a: Tensor, b: Tensor) -> Tensor:
 
     def run(start: int, stop: int) -> None:
         at = [tensor.data_ptr() + start * lanes * n * size for tensor, n in arrays]
-        function(*at, stop - start, rows)
+        function(at[0], at[1], at[2], stop - start, rows)
 
     threads = min(torch.get_num_threads(), blocks)
     if threads > 1 and blocks * lanes * form.cost()["separable"] > _SPLIT:
@@ -420,7 +420,8 @@ def _native(form: Program, slot: int, a: Tensor, b: Tensor) -> Tensor:
             tail = tensor.new_zeros(*tensor.shape[:-2], lanes, n)
             tail[..., :rest, :] = tensor[..., blocks * lanes :, :]
             padded.append(tail)
-        function(*(tail.data_ptr() for tail in padded), 1, lanes)
+        one, two, result = (tail.data_ptr() for tail in padded)
+        function(one, two, result, 1, lanes)
         out[..., blocks * lanes :, :] = padded[2][..., :rest, :]
     return out
 

@@ -27,7 +27,7 @@ class Irrep(NamedTuple):
     @property
     def natural(self) -> int:
         """Naturalness p (-1)^l: 1 for 0e, 1o, 2e, ..., -1 for 0o, 1e, 2o, ..."""
-        return self.p * (-1) ** self.l
+        return -self.p if self.l % 2 else self.p
 
     def __str__(self) -> str:
         return f"{self.l}{'e' if self.p > 0 else 'o'}"

@@ -408,6 +408,9 @@ def _select(x: Tensor, index: Tensor, back: Tensor) -> Tensor:
 class _Fused(nn.Module):
     """A fused plan in torch."""
 
+    indexout: Tensor
+    backout: Tensor
+
     def __init__(self, plan: FusedPlan, layout: str, backend: str) -> None:
         super().__init__()
         self.plan, self.backend = plan, backend
@@ -470,7 +473,7 @@ class _Fused(nn.Module):
                 sums[output.part] = found if before is None else before + found
         parts = [part for part in sums if part is not None]
         out = (torch.cat(parts, dim=-1) if len(parts) > 1 else parts[0]).view(rows, channels * len(parts) * self.size)
-        return _select(out, self.indexout, self.backout)  # type: ignore[arg-type]
+        return _select(out, self.indexout, self.backout)
 
     def path_weights(self, weight: Tensor) -> dict[Path, Tensor]:
         plan = self.plan

@@ -28,6 +28,8 @@ def path_strengths(lmax: int = 4, kind: str = "odd", ax: Any = None) -> Any:
     ax = _axes(ax)
     pairs = [(l1, l2) for l1 in range(lmax + 1) for l2 in range(l1, lmax + 1)]
     table = np.array([[kappa(l1, l2, l3, kind) for l3 in range(2 * lmax + 1)] for l1, l2 in pairs])
+    pairs = [pair for pair, strengths in zip(pairs, table, strict=True) if strengths.any()]
+    table = table[table.any(axis=1)]
     image = ax.imshow(np.where(table > 0, table, np.nan), aspect="auto", cmap="viridis", vmin=0)
     ax.set_yticks(range(len(pairs)), [f"{l1} x {l2}" for l1, l2 in pairs], fontsize=7)
     what = "symmetric (scalar fields)" if kind == "even" else "antisymmetric (gradient fields)"
@@ -119,7 +121,7 @@ def spin_quiver(l: int = 3, m: int = 2, ax: Any = None, *, rings: int = 14) -> A
     towards = p @ _view() > 0.05
     ax.quiver(*p[towards].T, *v[towards].T, length=0.35, color="black", lw=0.8, arrow_length_ratio=0.35)
     ax.view_init(elev=25, azim=35)
-    ax.set_box_aspect((1, 1, 1))
+    ax.set_box_aspect((1, 1, 1), zoom=1.5)
     ax.set_axis_off()
     ax.set_title(f"Spin-1 harmonic, l = {l}, m = {m}: gradient of Y")
     return ax

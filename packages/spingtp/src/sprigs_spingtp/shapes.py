@@ -84,7 +84,7 @@ def learn_cross_product(spins: str, vectors: int = 2, steps: int = 300, seed: in
         loss.backward()
         return loss
 
-    optimiser.step(closure)  # type: ignore[arg-type]
+    optimiser.step(closure)
     with torch.no_grad():
         error = float((model(inputs[512:]) - target[512:]).pow(2).mean())
     return error, 1 - error / float(target[512:].pow(2).mean())

@@ -59,7 +59,9 @@ def grid(l1: int, l2: int, l3: int) -> tuple[Array, Array, Array]:
 def product_grid(n_b: int, n_a: int) -> tuple[Array, Array, Array]:
     """Return (beta, alpha, weights) of n_b Gauss-Legendre rings with n_a points each."""
     x, w = np.polynomial.legendre.leggauss(n_b)
-    return np.arccos(x), np.arange(n_a) * (2 * np.pi / n_a), w * (2 * np.pi / n_a)
+    beta: Array = np.arccos(np.asarray(x, np.float64))
+    alpha: Array = np.arange(n_a, dtype=np.float64) * (2 * math.pi / n_a)
+    return beta, alpha, np.asarray(w, np.float64) * (2 * math.pi / n_a)
 
 
 def legendre(lmax: int, beta: Array) -> tuple[Array, Array, Array]:
@@ -236,7 +238,8 @@ def get_tables(l1max: int, l2max: int, l3max: int, dtype: str = "float64") -> Sp
     beta, alpha, weights = grid(l1max, l2max, l3max)
     f0, fb, fa = harmonics(range(max(l1max, l2max) + 1), beta, alpha)
     proj = harmonics(range(l3max + 1), beta, alpha)[0] * np.repeat(weights, len(alpha))
-    found = SphereTables(*(np.ascontiguousarray(t.astype(dtype)) for t in (f0, fb, fa, proj)), beta, alpha, weights)
+    cast = [np.ascontiguousarray(table.astype(dtype)) for table in (f0, fb, fa, proj)]
+    found = SphereTables(cast[0], cast[1], cast[2], cast[3], beta, alpha, weights)
     for table in (found.f0, found.fb, found.fa, found.proj, beta, alpha, weights):
         table.flags.writeable = False
     return found

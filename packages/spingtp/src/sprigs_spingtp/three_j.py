@@ -107,7 +107,7 @@ def spin_kappa(l1: int, l2: int, l3: int, s1: int, s2: int) -> float:
         return 0.0
     size = math.sqrt((2 * l1 + 1) * (2 * l2 + 1) * (2 * l3 + 1) / (4 * math.pi))
     sign = (-1) ** (s1 + s2) * _orientation(l1, l2, l3)
-    return sign * size * three_j(l1, l2, l3, s1, s2, -s1 - s2)
+    return float(sign * size * three_j(l1, l2, l3, s1, s2, -s1 - s2))
 
 
 def _orientation(l1: int, l2: int, l3: int) -> float:

@@ -60,7 +60,7 @@ class Errors:
     energy_mae: float | None
 
 
-def statistics(graphs: Sequence[Graph]) -> dict[str, float]:
+def statistics(graphs: Sequence[Graph]) -> dict[str, Any]:
     """Return what a force field wants to know of its training set: neighbours an atom, and the force RMS."""
     atoms = sum(len(g.numbers) for g in graphs)
     edges = sum(len(g.senders) for g in graphs)
@@ -227,7 +227,8 @@ def load(path: str | Path) -> SpinForceField:
         model.load_state_dict(tensors)
     except (OSError, KeyError, TypeError, ValueError, RuntimeError, safetensors.SafetensorError) as error:
         raise SpinTPError(f"{path} holds no force field: {error}") from error
-    return model.to(next(iter(v.dtype for k, v in tensors.items() if k == "embedding")))
+    moved: SpinForceField = model.to(tensors["embedding"].dtype)
+    return moved
 
 
 def _safetensors() -> Any:

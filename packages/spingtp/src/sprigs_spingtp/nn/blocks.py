@@ -34,7 +34,7 @@ def make_product(product: str, irreps_in1: Any, irreps_in2: Any, irreps_out: Any
     one, two, out = Irreps(irreps_in1), Irreps(irreps_in2), Irreps(irreps_out)
     reach = {(l, a.ir.p * b.ir.p) for a in one for b in two for l in range(abs(a.ir.l - b.ir.l), a.ir.l + b.ir.l + 1)}
     out = Irreps([block for block in out if tuple(block.ir) in reach])
-    choice = {"spin": {}, "gaunt": {"spins": "gaunt"}, "cg": {"mode": "paths"}}[product]
+    choice: dict[str, Any] = {"spin": {}, "gaunt": {"spins": "gaunt"}, "cg": {"mode": "paths"}}[product]
     with warnings.catch_warnings():
         if product == "gaunt":
             warnings.simplefilter("ignore", IncompleteProductWarning)

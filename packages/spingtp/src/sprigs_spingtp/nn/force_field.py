@@ -52,6 +52,10 @@ class SpinForceField(nn.Module):
         SpinTPError: Options that do not fit.
     """
 
+    index: Tensor
+    atomic_energies: Tensor
+    scale: Tensor
+
     def __init__(
         self,
         species: Sequence[int],
@@ -121,7 +125,7 @@ class SpinForceField(nn.Module):
 
     def _apply(self, fn: Any, recurse: bool = True) -> SpinForceField:
         # Total energies have more digits than float32: their part from isolated atoms stays float64.
-        kept: Tensor = self.atomic_energies  # type: ignore[assignment]
+        kept = self.atomic_energies
         super()._apply(fn, recurse)
         self.atomic_energies = kept.to(self.atomic_energies.device)
         return self
@@ -200,13 +204,13 @@ class SpinForceField(nn.Module):
                 out["forces"] = zero.index_add(0, receivers, g).index_add(0, senders, -g)
                 virial = positions.new_zeros(systems, 3, 3)
                 out["virial"] = virial.index_add(0, batch[receivers], vectors[:, :, None] * g[:, None, :])
-        isolated = self.atomic_energies[self._species(numbers)]  # type: ignore[index]
+        isolated = self.atomic_energies[self._species(numbers)]
         baseline = torch.zeros(systems, dtype=torch.float64, device=isolated.device).index_add(0, batch, isolated)
         out["energy"] = interaction.double() + baseline
         return out if training else {name: value.detach() for name, value in out.items()}
 
     def _species(self, numbers: Tensor) -> Tensor:
-        index: Tensor = self.index  # type: ignore[assignment]
+        index = self.index
         inside = (numbers >= 0) & (numbers < len(index))
         found: Tensor = torch.where(inside, index[numbers.clamp(0, len(index) - 1)], -1)
         if not torch.compiler.is_compiling() and bool((found < 0).any()):

@@ -23,6 +23,8 @@ class RadialBasis(nn.Module):
         power: p of the envelope, whose first two derivatives vanish at the cutoff.
     """
 
+    frequencies: Tensor
+
     def __init__(self, r_max: float, size: int = 8, power: int = 6) -> None:
         super().__init__()
         if r_max <= 0 or size < 1 or power < 2:
@@ -36,7 +38,7 @@ class RadialBasis(nn.Module):
         p = self.power
         inside = 1 - (p + 1) * (p + 2) / 2 * u**p + p * (p + 2) * u ** (p + 1) - p * (p + 1) / 2 * u ** (p + 2)
         envelope = torch.where(u < 1, inside, torch.zeros_like(inside))
-        frequencies = self.frequencies.to(distance.dtype)  # type: ignore[operator]
+        frequencies = self.frequencies.to(distance.dtype)
         found: Tensor = math.sqrt(2) * torch.sin(frequencies * u) * envelope
         return found
 
