@@ -1,4 +1,4 @@
-"""Timings of the kernels on a GPU: rows a second beside torch's unfused product. Run by `tools/gpu_check.py`, or alone."""
+"""Timings of the kernels on a GPU, beside torch's unfused product. Run by `tools/gpu_check.py`, or alone."""
 
 from __future__ import annotations
 
@@ -40,18 +40,21 @@ def check() -> Iterator[dict[str, Any]]:
         x, y = (torch.randn(rows, form.sizes[X], device="cuda", dtype=dtype) for _ in range(2))
         g = torch.randn(2, rows, form.sizes[G], device="cuda", dtype=dtype)
         for name, slot, pair in (("product", G, (x, y)), ("adjoint", X, (y, g))):
-            found, expected = (_RUN[backend](form, slot, *(t[..., :4096, :].contiguous() for t in pair)) for backend in ("cuda", "dense"))  # fmt: skip
+            few = [t[..., :4096, :].contiguous() for t in pair]
+            found, expected = (_RUN[backend](form, slot, *few) for backend in ("cuda", "dense"))
             right = bool(torch.allclose(found, expected, atol=1e-3 if dtype == torch.float32 else 1e-10))
             ours = _seconds(lambda pair=pair, slot=slot, form=form: _RUN["cuda"](form, slot, *pair))
             dense = _seconds(lambda pair=pair, slot=slot, form=form: _RUN["dense"](form, slot, *pair))
             moved = rows * (4 * form.sizes[X]) * x.element_size()
             work = 2 * rows * form.cost()["separable"]
-            yield {
-                "name": f"{name}, L = {lmax}, {str(dtype).removeprefix('torch.')}",
-                "ok": right,
-                "figure": f"{rows / ours / 1e6:.0f} M rows/s, {moved / ours / 1e9:.0f} GB/s, {work / ours / 1e12:.1f} TFLOP/s,"
-                f" {dense / ours:.1f}x torch unfused",
-            }
+            figures = (
+                f"{rows / ours / 1e6:.0f} M rows/s",
+                f"{moved / ours / 1e9:.0f} GB/s",
+                f"{work / ours / 1e12:.1f} TFLOP/s",
+                f"{dense / ours:.1f}x torch unfused",
+            )
+            label = f"{name}, L = {lmax}, {str(dtype).removeprefix('torch.')}"
+            yield {"name": label, "ok": right, "figure": ", ".join(figures)}
 
 
 if __name__ == "__main__":
