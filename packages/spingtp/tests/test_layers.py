@@ -238,6 +238,82 @@ def test_layouts():
         np.testing.assert_allclose(turned(two.irreps_out, found, back=True).detach(), one(x, y).detach(), atol=1e-5)
 
 
+NATIVE = {
+    "natural": ("16x0e+16x1o+16x2e+16x3o", "16x0e+16x1o+16x2e+16x3o", "16x0e+16x1o+16x1e+16x2e+16x2o+16x3o+16x3e"),
+    "both parities": ("+".join(f"16x{l}{p}" for l in range(3) for p in "eo"),) * 3,
+    "unsorted, high": ("16x5e+16x0o+16x1e", "16x4o+16x1o+16x1e", "16x1e+16x9o+16x5o+16x2o+16x0e"),
+    "an edge": ("32x0e+32x1o+32x1e", "1x0e+1x1o+1x2e", "32x2e+32x1o+32x1e"),
+}
+
+
+@pytest.mark.parametrize("irreps", NATIVE.values(), ids=NATIVE)
+@pytest.mark.parametrize("normalization", ["component", "norm"])
+@pytest.mark.parametrize("shared", [True, False])
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+def test_the_compiled_layer_equals_the_composed_one(irreps, normalization, shared, dtype):
+    """Values, and gradients of both inputs and the weights; strided input; rows that fill no block of rows."""
+    options = {"internal_weights": False, "shared_weights": shared, "irrep_normalization": normalization}
+    product = SpinTensorProduct(*irreps, **options)
+    bound = 1e-12 if dtype == torch.float64 else 3e-5
+    for rows in (0, 1, 7):
+        x = product.irreps_in1.randn(-1, rows, dtype=dtype).T.requires_grad_()
+        y = product.irreps_in2.randn(rows, -1, dtype=dtype).requires_grad_()
+        w = torch.randn(*(() if shared else (rows,)), product.weight_numel, dtype=dtype).requires_grad_()
+        found = product(x, y, w)
+        assert next(iter(product._engine._layers.values())) is not None, "it is what runs"
+        expected = product._engine.composed(x.contiguous(), y, w)
+        assert (found - expected).abs().sum() <= bound * max(1, rows)
+        upstream = torch.randn_like(found)
+        ours, theirs = (torch.autograd.grad(out, (x, y, w), upstream) for out in (found, expected))
+        for one, two in zip(ours, theirs, strict=True):
+            np.testing.assert_allclose(one, two, atol=bound * max(1.0, float(two.abs().max()) if two.numel() else 1.0))
+
+
+def test_the_compiled_layer_has_derivatives_of_any_order(double):
+    product = SpinTensorProduct("8x0e+8x1o", "1x0e+1x1o", "8x0e+8x1o+8x1e", internal_weights=False)
+    x, y = product.irreps_in1.randn(1, -1).requires_grad_(), product.irreps_in2.randn(1, -1).requires_grad_()
+    w = torch.randn(product.weight_numel, requires_grad=True)
+    assert torch.autograd.gradcheck(product, (x, y, w), check_forward_ad=True)
+    assert torch.autograd.gradgradcheck(product, (x, y, w))
+    both = SpinTensorProduct("8x0e+8x1o", "8x0e+8x1o", "8x1e+8x1o", internal_weights=False)
+    z = both.irreps_in2.randn(1, -1).requires_grad_()
+    w = torch.randn(both.weight_numel, requires_grad=True)
+    assert torch.autograd.gradcheck(both, (x, z, w))
+    for wanted in ((x,), (z,), (w,), (x, w)):
+        (one, *_), (two, *_) = (
+            torch.autograd.grad(f(x, z, w).pow(2).sum(), wanted) for f in (both, both._engine.composed)
+        )
+        np.testing.assert_allclose(one, two, atol=1e-12)
+
+
+def test_the_compiled_layer_gives_way_to_transforms(double):
+    product = SpinTensorProduct("8x0e+8x1o", "8x0e+8x1o", "8x0e+8x1o+8x1e")
+    x = product.irreps_in1.randn(3, -1)
+    rows = torch.vmap(lambda t: product(t, t))(x)
+    np.testing.assert_allclose(rows.detach(), product(x, x).detach(), atol=1e-13)
+    jacobian = torch.func.jacrev(lambda t: product(t, t).sum())(x)
+    forward = torch.func.jacfwd(lambda t: product(t, t).sum())(x)
+    np.testing.assert_allclose(jacobian.detach(), forward.detach(), atol=1e-12)
+
+
+def test_the_compiled_layer_on_two_threads():
+    product = SpinTensorProduct(*NATIVE["natural"])
+    x = product.irreps_in1.randn(2001, -1)
+    threads = torch.get_num_threads()
+    found = []
+    try:
+        for n in (1, 2):
+            torch.set_num_threads(n)
+            a = x.clone().requires_grad_()
+            out = product(a, x)
+            found.append((out.detach(), *torch.autograd.grad(out.pow(2).sum(), (a, product.weight))))
+    finally:
+        torch.set_num_threads(threads)
+    for one, two in zip(*found, strict=True):
+        torch.testing.assert_close(one, two, rtol=1e-5, atol=1e-5 * float(one.abs().max()))
+    assert torch.equal(found[0][0], found[1][0])
+
+
 def test_weights_for_each_row(double):
     product = SpinTensorProduct(FULL, "1x0e+1x1o", FULL, rank=2, internal_weights=False, shared_weights=False)
     shared = SpinTensorProduct(FULL, "1x0e+1x1o", FULL, rank=2, internal_weights=False)

@@ -114,7 +114,7 @@ def test_the_triple_product_is_that_of_three_functions_on_a_fine_grid(double):
             with torch.no_grad():
                 product.weight[combination.weights1] = product.weight[combination.weights2] = 1.0
                 for output in combination.outputs:
-                    product.weight[output.weights] = 1 / torch.tensor(output.norms)
+                    product.weight[output.weights] = 1 / torch.tensor(output.expand).amax(1)
     x, y, z = torch.randn(3, 4, 4)
     middle = first(x, y)
     assert first.irreps_out.lmax == 2

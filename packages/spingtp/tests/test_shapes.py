@@ -91,7 +91,7 @@ def test_hands_of_molecules_are_learnt():
 
 def test_crystals_are_periodic_and_handed():
     pytest.importorskip("ase")
-    samples = shapes.handed_crystals(24, ("quartz", "tellurium", "cinnabar"))
+    samples = shapes.handed_crystals(60, ("quartz", "tellurium", "cinnabar"))
     assert {s.hand for s in samples} == {0, 1}
     sizes = {s.name: len(s.graph.numbers) for s in samples}
     assert sizes == {"quartz": 9, "tellurium": 3, "cinnabar": 6}
@@ -100,10 +100,10 @@ def test_crystals_are_periodic_and_handed():
         assert vectors.norm(dim=1).max() < 4.0
         assert vectors.norm(dim=1).min() > 1.4
         assert shapes.rotatory(shapes.mirrored(s.graph)) == pytest.approx(-s.rotatory, rel=1e-5, abs=1e-9)
-    # Without strain the two hands of quartz have opposite, sizeable triple products.
-    quartz = [s for s in samples if s.name == "quartz"]
-    signs = {(s.hand, np.sign(s.rotatory)) for s in quartz}
-    assert len(signs) == 2, signs
+    # Shaken as they are, the two hands of quartz have opposite triple products on average.
+    means = [np.mean([s.rotatory for s in samples if s.name == "quartz" and s.hand == hand]) for hand in (0, 1)]
+    assert means[0] > 0.03
+    assert means[1] < -0.03
 
 
 def test_hands_of_crystals():

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import lru_cache
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -385,10 +384,6 @@ def _to_grid(
     return out
 
 
-# Less work than this, in multiply-adds, is not worth handing to threads.
-_SPLIT = 1 << 23
-
-
 def _native(form: Program, slot: int, a: Tensor, b: Tensor) -> Tensor:
     if a.device.type != "cpu" or not form.is_separable:
         raise SpinTPError("the native back end runs on the CPU, with spins up to 1; use backend='dense' for others")
@@ -402,17 +397,9 @@ def _native(form: Program, slot: int, a: Tensor, b: Tensor) -> Tensor:
 
     def run(start: int, stop: int) -> None:
         at = [tensor.data_ptr() + start * lanes * n * size for tensor, n in arrays]
-        function(at[0], at[1], at[2], stop - start, rows)
+        function(*at, rows, blocks=stop - start)
 
-    threads = min(torch.get_num_threads(), blocks)
-    if threads > 1 and blocks * lanes * form.cost()["separable"] > _SPLIT:
-        cuts = [blocks * k // threads for k in range(threads + 1)]
-        jobs = [native.pool(threads).submit(run, p, q) for p, q in pairwise(cuts[1:])]
-        run(cuts[0], cuts[1])
-        for job in jobs:
-            job.result()
-    elif blocks:
-        run(0, blocks)
+    native.in_parts(run, blocks, blocks * lanes * form.cost()["separable"])
     if rows % lanes:
         rest = rows - blocks * lanes
         padded = []
@@ -420,8 +407,7 @@ def _native(form: Program, slot: int, a: Tensor, b: Tensor) -> Tensor:
             tail = tensor.new_zeros(*tensor.shape[:-2], lanes, n)
             tail[..., :rest, :] = tensor[..., blocks * lanes :, :]
             padded.append(tail)
-        one, two, result = (tail.data_ptr() for tail in padded)
-        function(one, two, result, 1, lanes)
+        function(*(tail.data_ptr() for tail in padded), lanes, blocks=1)
         out[..., blocks * lanes :, :] = padded[2][..., :rest, :]
     return out
 

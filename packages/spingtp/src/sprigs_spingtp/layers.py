@@ -12,6 +12,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
+from . import native, native_layer
 from .errors import IncompleteProductWarning, SpinTPError
 from .functional import BACKENDS, check_pair, multiply
 from .irreps import Irrep, Irreps
@@ -405,6 +406,33 @@ def _select(x: Tensor, index: Tensor, back: Tensor) -> Tensor:
     return found
 
 
+class _Layer(torch.autograd.Function):
+    """A compiled layer; what its derivatives are differentiated for again is composed of torch's operations."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, y: Tensor, weight: Tensor, engine: _Fused, layer: native_layer.Layer) -> Tensor:
+        ctx.save_for_backward(x, y, weight)
+        ctx.rest = engine, layer
+        return layer.forward(*(t.detach().contiguous() for t in (x, y, weight)))
+
+    @staticmethod
+    def backward(ctx: Any, upstream: Tensor) -> Any:
+        inputs = ctx.saved_tensors
+        engine, layer = ctx.rest
+        wanted = ctx.needs_input_grad[:3]
+        again = torch.is_grad_enabled() and (upstream.requires_grad or any(t.requires_grad for t in inputs))
+        if again or (layer.plan.channels2 == 1 and (wanted[1] or wanted[2])):
+            with torch.enable_grad():
+                if not again:
+                    inputs = [t.detach().requires_grad_(need) for t, need in zip(inputs, wanted, strict=True)]
+                out = engine.composed(*inputs)
+                some = [t for t, need in zip(inputs, wanted, strict=True) if need]
+                found = iter(torch.autograd.grad(out, some, upstream, create_graph=again))
+            return *(next(found) if need else None for need in wanted), None, None
+        plain = [t.detach().contiguous() for t in (*inputs, upstream)]
+        return *layer.gradients(*plain, wanted), None, None
+
+
 class _Fused(nn.Module):
     """A fused plan in torch."""
 
@@ -413,7 +441,8 @@ class _Fused(nn.Module):
 
     def __init__(self, plan: FusedPlan, layout: str, backend: str) -> None:
         super().__init__()
-        self.plan, self.backend = plan, backend
+        self.plan, self.layout, self.backend = plan, layout, backend
+        self._layers: dict[str, native_layer.Layer | None] = {}
         self.size = sum(2 * l + 1 for l in plan.degrees_out)
         for name, irreps, parts in (("1", plan.irreps_in1, plan.parts1), ("2", plan.irreps_in2, plan.parts2)):
             for p, part in enumerate(parts):
@@ -454,6 +483,33 @@ class _Fused(nn.Module):
         return found.view(x.shape[0], channels, 1, index.shape[0] // channels)
 
     def forward(self, x: Tensor, y: Tensor, weight: Tensor) -> Tensor:
+        layer = self._compiled(x, y, weight)
+        if layer is None:
+            return self.composed(x, y, weight)
+        shared = weight.reshape(-1) if weight.ndim == 2 and weight.shape[0] == 1 else weight
+        found: Tensor = _Layer.apply(x, y, shared, self, layer)
+        return found
+
+    def _compiled(self, x: Tensor, y: Tensor, weight: Tensor) -> native_layer.Layer | None:
+        """The whole layer as machine code, where it may be used."""
+        if (
+            torch.compiler.is_compiling()
+            or self.backend not in ("auto", "native")
+            or x.device.type != "cpu"
+            or x.dtype not in (torch.float32, torch.float64)
+            or any(type(t) not in (Tensor, nn.Parameter) for t in (x, y, weight))
+            or torch._C._are_functorch_transforms_active()
+            or torch.autograd.forward_ad._current_level >= 0
+            or not native.available()
+        ):
+            return None
+        dtype = str(x.dtype).removeprefix("torch.")
+        if dtype not in self._layers:
+            self._layers[dtype] = native_layer.layer_of(self.plan, self.layout, native.lanes_of(dtype))
+        return self._layers[dtype]
+
+    def composed(self, x: Tensor, y: Tensor, weight: Tensor) -> Tensor:
+        """The same by torch's operations around the product."""
         plan, rank, channels = self.plan, self.plan.rank, self.plan.channels
         rows = x.shape[0]
         parts1 = [self._part(x, f"1_{p}", channels) for p in range(len(plan.parts1))]

@@ -14,14 +14,16 @@ from __future__ import annotations
 
 import ctypes
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from functools import lru_cache
-from typing import Any
+from functools import cache, lru_cache
+from itertools import pairwise
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
+import torch
 
 from .errors import BackendUnavailable
 from .programs import G, Program
@@ -140,23 +142,29 @@ class _Emitter:
     def mask(self, width: int) -> str:
         return f"<{self.lanes} x i1> <" + ", ".join(f"i1 {int(k < width)}" for k in range(self.lanes)) + ">"
 
-    def loop(self, name: str, stop: str) -> Iterator[str]:
-        """Emit a counted loop around what is emitted at the yield."""
-        counter = self.put("alloca i64")
-        self.do(f"store i64 0, ptr {counter}")
-        self.do(f"br label %{name}")
-        self.label(name)
-        index = self.put(f"load i64, ptr {counter}")
-        yield index
-        following = self.put(f"add nuw nsw i64 {index}, 1")
-        self.do(f"store i64 {following}, ptr {counter}")
-        done = self.put(f"icmp eq i64 {following}, {stop}")
-        self.do(f"br i1 {done}, label %{name}.end, label %{name}")
-        self.label(f"{name}.end")
+
+class Layout(Protocol):
+    """Where the code finds features and leaves results: plain rows, or a whole layer's irreps and weights."""
+
+    @property
+    def parameters(self) -> str:
+        """Of the function, besides the tables."""
+
+    def begin(self, e: _Emitter, block: str) -> None:
+        """Compute the addresses of a block of rows."""
+
+    def read(self, e: _Emitter, slot: int, memory: str) -> None:
+        """Bring a slot's features into one vector for each coefficient."""
+
+    def write(self, e: _Emitter, memory: str) -> None:
+        """Take the solved slot's vectors out."""
 
 
-def assembly(form: Program, slot: int, lanes: int, scalar: str) -> tuple[str, npt.NDArray[Any], npt.NDArray[Any]]:
+def assembly(
+    form: Program, slot: int, lanes: int, scalar: str, layout: Layout | None = None
+) -> tuple[str, npt.NDArray[Any], npt.NDArray[Any]]:
     """Return the function in LLVM's assembly, its table of rings and its table of meridians."""
+    layout = Rows(form, slot) if layout is None else layout
     first, second = ((1, 2), (0, 2), (0, 1))[slot]
     parts = {s: spectra(form, s) for s in (0, 1, 2)}
     fields, kinds = form.fields, form.outputs
@@ -168,8 +176,7 @@ def assembly(form: Program, slot: int, lanes: int, scalar: str) -> tuple[str, np
     widths = {s: form.sizes[s] * (kinds if s == G else 1) for s in (0, 1, 2)}
     band = max(form.bands)
     e.lines.append(
-        "define void @run(ptr noalias %a, ptr noalias %b, ptr noalias %out, ptr noalias %rings, ptr noalias %meridians,"
-        " i64 %blocks, i64 %rows) #0 {"
+        f"define void @run({layout.parameters}, ptr noalias %rings, ptr noalias %meridians, i64 %blocks) #0 {{"
     )
     e.label("entry")
     memory = {s: e.put(f"alloca {v}, i64 {widths[s]}, align 64") for s in (0, 1, 2)}
@@ -199,9 +206,9 @@ def assembly(form: Program, slot: int, lanes: int, scalar: str) -> tuple[str, np
         e.label(f"{name}.end")
 
     block = begin("block")
-    start = e.put(f"mul i64 {block}, {lanes}")
-    for s, pointer in ((first, "%a"), (second, "%b")):
-        _read(e, form, s, pointer, start, memory[s])
+    layout.begin(e, block)
+    for s in (first, second):
+        layout.read(e, s, memory[s])
     for k in range(widths[slot]):
         e.store("zeroinitializer", memory[slot], k)
 
@@ -286,7 +293,7 @@ def assembly(form: Program, slot: int, lanes: int, scalar: str) -> tuple[str, np
                 before = e.load(memory[slot], offset + k)
                 e.store(e.fma(table, total, before), memory[slot], offset + k)
     end("ring", ring, str(n_b))
-    _write(e, form, slot, start, memory[slot])
+    layout.write(e, memory[slot])
     end("block", block, "%blocks")
     e.do("ret void")
     e.lines.append("}")
@@ -316,49 +323,76 @@ def _tiles(n: int, lanes: int) -> list[tuple[int, int]]:
     return [(t, min(lanes, n - t)) for t in range(0, n, lanes)]
 
 
-def _read(e: _Emitter, form: Program, slot: int, pointer: str, start: str, memory: str) -> None:
-    """Transpose features [rows, n] of `lanes` rows into one vector for each coefficient."""
-    n, v = form.sizes[slot], e.vector
-    align = 4 if e.scalar == "float" else 8
-    for kind in range(form.outputs if slot == G else 1):
-        offset = e.put(f"mul i64 {start}, {n}")
+def read_rows(e: _Emitter, base: str, stride: int, n: int) -> list[str]:
+    """Return n vectors of the n numbers at the begin of as many rows as lanes, `stride` numbers apart."""
+    v, align = e.vector, 4 if e.scalar == "float" else 8
+    out = []
+    for t, width in _tiles(n, e.lanes):
+        rows = []
+        for r in range(e.lanes):
+            address = e.at(base, r * stride + t)
+            if width == e.lanes:
+                rows.append(e.put(f"load {v}, ptr {address}, align {align}"))
+            else:
+                given = f"ptr {address}, i32 {align}, {e.mask(width)}, {v} zeroinitializer"
+                rows.append(e.put(f"call {v} @llvm.masked.load.{e.suffix}.p0({given})"))
+        out += e.transpose(rows)[:width]
+    return out
+
+
+def write_rows(e: _Emitter, base: str, stride: int, columns: list[str]) -> None:
+    """The reverse of `read_rows`."""
+    v, align = e.vector, 4 if e.scalar == "float" else 8
+    for t, width in _tiles(len(columns), e.lanes):
+        tile = columns[t : t + width] + ["zeroinitializer"] * (e.lanes - width)
+        for r, row in enumerate(e.transpose(tile)):
+            address = e.at(base, r * stride + t)
+            if width == e.lanes:
+                e.do(f"store {v} {row}, ptr {address}, align {align}")
+            else:
+                given = f"{v} {row}, ptr {address}, i32 {align}, {e.mask(width)}"
+                e.do(f"call void @llvm.masked.store.{e.suffix}.p0({given})")
+
+
+@dataclass
+class Rows:
+    """Features [rows, n], for the output [K, rows, n3]; %rows is the stride of the kinds."""
+
+    form: Program
+    slot: int
+    start: str = ""
+
+    @property
+    def parameters(self) -> str:
+        """The two inputs, the output, and the rows."""
+        return "ptr noalias %a, ptr noalias %b, ptr noalias %out, i64 %rows"
+
+    def begin(self, e: _Emitter, block: str) -> None:
+        """Find the first row."""
+        self.start = e.put(f"mul i64 {block}, {e.lanes}")
+
+    def _base(self, e: _Emitter, slot: int, pointer: str, kind: int) -> str:
+        n = self.form.sizes[slot]
+        offset = e.put(f"mul i64 {self.start}, {n}")
         if kind:
             skip = e.put(f"mul i64 %rows, {kind * n}")
             offset = e.put(f"add i64 {offset}, {skip}")
-        base = e.at(pointer, offset)
-        for t, width in _tiles(n, e.lanes):
-            rows = []
-            for r in range(e.lanes):
-                address = e.at(base, r * n + t)
-                if width == e.lanes:
-                    rows.append(e.put(f"load {v}, ptr {address}, align {align}"))
-                else:
-                    given = f"ptr {address}, i32 {align}, {e.mask(width)}, {v} zeroinitializer"
-                    call = f"call {v} @llvm.masked.load.{e.suffix}.p0({given})"
-                    rows.append(e.put(call))
-            for k, column in enumerate(e.transpose(rows)[:width]):
-                e.store(column, memory, kind * n + t + k)
+        return e.at(pointer, offset)
 
+    def read(self, e: _Emitter, slot: int, memory: str) -> None:
+        """Transpose."""
+        n = self.form.sizes[slot]
+        pointer = "%b" if slot == max(s for s in (0, 1, 2) if s != self.slot) else "%a"
+        for kind in range(self.form.outputs if slot == G else 1):
+            for k, column in enumerate(read_rows(e, self._base(e, slot, pointer, kind), n, n)):
+                e.store(column, memory, kind * n + k)
 
-def _write(e: _Emitter, form: Program, slot: int, start: str, memory: str) -> None:
-    n, v = form.sizes[slot], e.vector
-    align = 4 if e.scalar == "float" else 8
-    for kind in range(form.outputs if slot == G else 1):
-        offset = e.put(f"mul i64 {start}, {n}")
-        if kind:
-            skip = e.put(f"mul i64 %rows, {kind * n}")
-            offset = e.put(f"add i64 {offset}, {skip}")
-        base = e.at("%out", offset)
-        for t, width in _tiles(n, e.lanes):
-            columns = [e.load(memory, kind * n + t + k) for k in range(width)]
-            columns += ["zeroinitializer"] * (e.lanes - width)
-            for r, row in enumerate(e.transpose(columns)):
-                address = e.at(base, r * n + t)
-                if width == e.lanes:
-                    e.do(f"store {v} {row}, ptr {address}, align {align}")
-                else:
-                    given = f"{v} {row}, ptr {address}, i32 {align}, {e.mask(width)}"
-                    e.do(f"call void @llvm.masked.store.{e.suffix}.p0({given})")
+    def write(self, e: _Emitter, memory: str) -> None:
+        """Transpose."""
+        n = self.form.sizes[self.slot]
+        for kind in range(self.form.outputs if self.slot == G else 1):
+            columns = [e.load(memory, kind * n + k) for k in range(n)]
+            write_rows(e, self._base(e, self.slot, "%out", kind), n, columns)
 
 
 @dataclass(frozen=True)
@@ -371,9 +405,9 @@ class Function:
     meridians: npt.NDArray[Any]
     keep: Any
 
-    def __call__(self, a: int, b: int, out: int, blocks: int, rows: int) -> None:
-        """Run on whole blocks of lanes; `rows` is the stride of the kinds."""
-        self.run(a, b, out, self.rings.ctypes.data, self.meridians.ctypes.data, blocks, rows)
+    def __call__(self, *arguments: int, blocks: int) -> None:
+        """Run on whole blocks of lanes: addresses and numbers in the order of the layout's parameters."""
+        self.run(*arguments, self.rings.ctypes.data, self.meridians.ctypes.data, blocks)
 
 
 _lock = threading.Lock()
@@ -389,8 +423,8 @@ def available() -> bool:
 
 
 @lru_cache(maxsize=1)
-def _host() -> tuple[Any, Any, int]:
-    """LLVM's binding, the target machine, and bytes a vector."""
+def _host() -> tuple[Any, int]:
+    """LLVM's binding, ready for this CPU, and bytes a vector."""
     try:
         import llvmlite.binding as llvm
     except ModuleNotFoundError as error:
@@ -400,24 +434,42 @@ def _host() -> tuple[Any, Any, int]:
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
     features = llvm.get_host_cpu_features()
+    return llvm, 64 if features.get("avx512f") else 32 if features.get("avx") else 16
+
+
+def _machine(llvm: Any) -> Any:
+    """A target machine; each engine owns the one that it is made with."""
     target = llvm.Target.from_default_triple()
-    machine = target.create_target_machine(cpu=llvm.get_host_cpu_name(), features=features.flatten(), opt=3, jit=True)
-    width = 64 if features.get("avx512f") else 32 if features.get("avx") else 16
-    return llvm, machine, width
+    features = llvm.get_host_cpu_features().flatten()
+    return target.create_target_machine(cpu=llvm.get_host_cpu_name(), features=features, opt=3, jit=True)
 
 
-@lru_cache(maxsize=256)
+def lanes_of(dtype: str) -> int:
+    """Return how many rows a vector holds."""
+    return _host()[1] // (4 if dtype == "float32" else 8)
+
+
+# Never evicted: code may be running in another thread.
+@cache
 def compile_product(form: Program, slot: int, dtype: str) -> Function:
     """Return the machine code of a product for a dtype ("float32" or "float64"); compiled once a process.
+
+    Its arguments are addresses of the two inputs and the output, and the rows.
 
     Raises:
         BackendUnavailable: llvmlite is not installed.
     """
+    return compile_with(form, slot, dtype, None, (ctypes.c_void_p,) * 3 + (ctypes.c_int64,))
+
+
+def compile_with(form: Program, slot: int, dtype: str, layout: Layout | None, types: tuple[Any, ...]) -> Function:
+    """Return the machine code of a product with a layout of its own, whose parameters have these types."""
     with _lock:
-        llvm, machine, width = _host()
-        scalar, size = ("float", 4) if dtype == "float32" else ("double", 8)
-        lanes = width // size
-        text, rings, meridians = assembly(form, slot, lanes, scalar)
+        llvm, _ = _host()
+        machine = _machine(llvm)
+        lanes = lanes_of(dtype)
+        scalar = "float" if dtype == "float32" else "double"
+        text, rings, meridians = assembly(form, slot, lanes, scalar, layout)
         module = llvm.parse_assembly(text)
         module.verify()
         options = llvm.create_pipeline_tuning_options(speed_level=2)
@@ -426,8 +478,25 @@ def compile_product(form: Program, slot: int, dtype: str) -> Function:
         engine = llvm.create_mcjit_compiler(module, machine)
         engine.finalize_object()
         address = engine.get_function_address("run")
-        run = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * 5, ctypes.c_int64, ctypes.c_int64)(address)
+        run = ctypes.CFUNCTYPE(None, *types, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64)(address)
         return Function(run, lanes, rings, meridians, engine)
+
+
+# Less work than this, in multiply-adds, is not worth handing to threads.
+_SPLIT = 1 << 23
+
+
+def in_parts(run: Callable[[int, int], None], count: int, work: int) -> None:
+    """Call run(start, stop) over 0..count, on as many threads as torch has where the work is worth it."""
+    threads = min(torch.get_num_threads(), count)
+    if threads > 1 and work > _SPLIT:
+        cuts = [count * k // threads for k in range(threads + 1)]
+        jobs = [pool(threads).submit(run, p, q) for p, q in pairwise(cuts[1:])]
+        run(cuts[0], cuts[1])
+        for job in jobs:
+            job.result()
+    elif count:
+        run(0, count)
 
 
 @lru_cache(maxsize=8)
