@@ -19,7 +19,7 @@ def _complete(fast: bool) -> Outcome:
     from .reference import real_three_j
     from .three_j import kappa, kind_of, paths
 
-    lmax = 4 if fast else 8
+    lmax = 4 if fast else 6
     degrees = tuple(range(lmax + 1))
     tensor = program(degrees, degrees, degrees, COMPLETE).dense
     worst = gaunt = 0.0

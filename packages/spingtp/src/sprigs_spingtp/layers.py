@@ -118,6 +118,7 @@ class SpinTensorProduct(nn.Module):
     def _finish(self, internal_weights: bool, shared_weights: bool) -> None:
         if internal_weights and not shared_weights:
             raise SpinTPError("weights for each row come from outside: set internal_weights=False")
+        self._dims = self.irreps_in1.dim, self.irreps_in2.dim
         self.internal_weights = internal_weights
         self.shared_weights = shared_weights
         if internal_weights and self.weight_numel:
@@ -207,7 +208,11 @@ class SpinTensorProduct(nn.Module):
         Raises:
             SpinTPError: A wrong last dimension or dtype, weights of the wrong shape, or none.
         """
-        check_pair(x, y, self.irreps_in1.dim, self.irreps_in2.dim)
+        check_pair(x, y, *self._dims)
+        if x.ndim == 2 and y.ndim == 2 and x.shape[0] == y.shape[0]:
+            # The usual case, without the cost of broadcasting nothing.
+            weight = self._weight(weight, x.shape[:1])
+            return self._engine(x, y, weight.to(x.dtype) if weight.dtype != x.dtype else weight)
         shape = torch.broadcast_shapes(x.shape[:-1], y.shape[:-1])
         weight = self._weight(weight, shape)
         rows_x = x.expand(*shape, x.shape[-1]).reshape(-1, x.shape[-1])
@@ -442,7 +447,7 @@ class _Fused(nn.Module):
     def __init__(self, plan: FusedPlan, layout: str, backend: str) -> None:
         super().__init__()
         self.plan, self.layout, self.backend = plan, layout, backend
-        self._layers: dict[str, native_layer.Layer | None] = {}
+        self._layers: dict[torch.dtype, native_layer.Layer | None] = {}
         self.size = sum(2 * l + 1 for l in plan.degrees_out)
         for name, irreps, parts in (("1", plan.irreps_in1, plan.parts1), ("2", plan.irreps_in2, plan.parts2)):
             for p, part in enumerate(parts):
@@ -487,6 +492,8 @@ class _Fused(nn.Module):
         if layer is None:
             return self.composed(x, y, weight)
         shared = weight.reshape(-1) if weight.ndim == 2 and weight.shape[0] == 1 else weight
+        if not (torch.is_grad_enabled() and (x.requires_grad or y.requires_grad or shared.requires_grad)):
+            return layer.forward(x.contiguous(), y.contiguous(), shared.contiguous())
         found: Tensor = _Layer.apply(x, y, shared, self, layer)
         return found
 
@@ -503,10 +510,9 @@ class _Fused(nn.Module):
             or not native.available()
         ):
             return None
-        dtype = str(x.dtype).removeprefix("torch.")
-        if dtype not in self._layers:
-            self._layers[dtype] = native_layer.layer_of(self.plan, self.layout, native.lanes_of(dtype))
-        return self._layers[dtype]
+        if x.dtype not in self._layers:
+            self._layers[x.dtype] = native_layer.layer_of(self.plan, self.layout, x.dtype)
+        return self._layers[x.dtype]
 
     def composed(self, x: Tensor, y: Tensor, weight: Tensor) -> Tensor:
         """The same by torch's operations around the product."""

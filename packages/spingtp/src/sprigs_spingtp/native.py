@@ -401,13 +401,12 @@ class Function:
 
     run: Any
     lanes: int
-    rings: npt.NDArray[Any]
-    meridians: npt.NDArray[Any]
+    tables: tuple[int, int]
     keep: Any
 
     def __call__(self, *arguments: int, blocks: int) -> None:
         """Run on whole blocks of lanes: addresses and numbers in the order of the layout's parameters."""
-        self.run(*arguments, self.rings.ctypes.data, self.meridians.ctypes.data, blocks)
+        self.run(*arguments, *self.tables, blocks)
 
 
 _lock = threading.Lock()
@@ -479,7 +478,7 @@ def compile_with(form: Program, slot: int, dtype: str, layout: Layout | None, ty
         engine.finalize_object()
         address = engine.get_function_address("run")
         run = ctypes.CFUNCTYPE(None, *types, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64)(address)
-        return Function(run, lanes, rings, meridians, engine)
+        return Function(run, lanes, (rings.ctypes.data, meridians.ctypes.data), (rings, meridians, engine))
 
 
 # Less work than this, in multiply-adds, is not worth handing to threads.
@@ -488,8 +487,8 @@ _SPLIT = 1 << 23
 
 def in_parts(run: Callable[[int, int], None], count: int, work: int) -> None:
     """Call run(start, stop) over 0..count, on as many threads as torch has where the work is worth it."""
-    threads = min(torch.get_num_threads(), count)
-    if threads > 1 and work > _SPLIT:
+    threads = min(torch.get_num_threads(), count) if work > _SPLIT else 1
+    if threads > 1:
         cuts = [count * k // threads for k in range(threads + 1)]
         jobs = [pool(threads).submit(run, p, q) for p, q in pairwise(cuts[1:])]
         run(cuts[0], cuts[1])

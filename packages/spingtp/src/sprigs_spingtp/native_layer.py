@@ -261,23 +261,25 @@ def compiled(spec: Spec, slot: int, gradient: bool, dtype: str) -> native.Functi
     return native.compile_with(form, slot, dtype, Channels(spec, slot, gradient), types)
 
 
-@dataclass(frozen=True)
 class Layer:
-    """A plan whose every combination can be compiled.
+    """A plan whose every combination can be compiled, for a dtype; each function when it is first needed.
 
     Attributes:
         plan: the layer.
-        specs: of its combinations.
     """
 
-    plan: FusedPlan
-    specs: tuple[Spec, ...]
+    def __init__(self, plan: FusedPlan, dtype: torch.dtype) -> None:
+        self.plan = plan
+        self._dtype = str(dtype).removeprefix("torch.")
+        self._specs = [spec_of(plan, combination) for combination in plan.combinations]
+        self._work = [plan.channels * decode(spec.code).cost()["separable"] for spec in self._specs]
+        self._functions: dict[tuple[int, int, bool], native.Function] = {}
 
     def forward(self, x: Tensor, y: Tensor, weight: Tensor) -> Tensor:
-        """Return the product of [rows, dim1] and [rows, dim2] with weights [n] or [rows, n]."""
+        """Return the product of contiguous [rows, dim1] and [rows, dim2] with weights [n] or [rows, n]."""
         out = x.new_zeros(x.shape[0], self.plan.irreps_out.dim)
-        for spec in self.specs:
-            self._run(spec, G, False, x, y, out, out, weight, weight)
+        for number in range(len(self._specs)):
+            self._run(number, G, False, x, y, out, out, weight, weight)
         return out
 
     def gradients(
@@ -287,42 +289,52 @@ class Layer:
         gx = torch.zeros_like(x) if wanted[0] or wanted[2] else None
         gy = torch.zeros_like(y) if wanted[1] or wanted[2] else None
         rows = weight.new_zeros(x.shape[0], weight.shape[-1]) if wanted[2] else weight
-        for spec in self.specs:
+        for number in range(len(self._specs)):
             if gx is not None:
-                self._run(spec, X, wanted[2], x, y, upstream, gx, weight, rows)
+                self._run(number, X, wanted[2], x, y, upstream, gx, weight, rows)
             if gy is not None:
-                self._run(spec, Y, wanted[2], x, y, upstream, gy, weight, rows)
+                self._run(number, Y, wanted[2], x, y, upstream, gy, weight, rows)
             if wanted[2]:
-                self._run(spec, G, True, x, y, upstream, upstream, weight, rows)
+                self._run(number, G, True, x, y, upstream, upstream, weight, rows)
         gw = None
         if wanted[2]:
             gw = rows if weight.ndim == 2 else rows.sum(0)
         return gx if wanted[0] else None, gy if wanted[1] else None, gw
 
     def _run(
-        self, spec: Spec, slot: int, gradient: bool, x: Tensor, y: Tensor, g: Tensor, out: Tensor, w: Tensor, gw: Tensor
+        self, number: int, slot: int, slopes: bool, x: Tensor, y: Tensor, g: Tensor, out: Tensor, w: Tensor, gw: Tensor
     ) -> None:
-        function = compiled(spec, slot, gradient, str(x.dtype).removeprefix("torch."))
+        spec = self._specs[number]
+        key = number, slot, slopes
+        function = self._functions.get(key)
+        if function is None:
+            function = self._functions[key] = compiled(spec, slot, slopes, self._dtype)
         a_row = spec.channels // function.lanes
         n = w.shape[-1]
         stride = n if w.ndim == 2 else 0
         size = x.element_size()
-        features = ((x, spec.dims[X]), (y, spec.dims[Y]), (g, spec.dims[G]), (out, spec.dims[slot]))
+        rows = x.shape[0]
+        features = (
+            (x.data_ptr(), spec.dims[X] * size),
+            (y.data_ptr(), spec.dims[Y] * size),
+            (g.data_ptr(), spec.dims[G] * size),
+            (out.data_ptr(), spec.dims[slot] * size),
+            (w.data_ptr(), stride * size),
+            (gw.data_ptr(), n * size),
+        )
 
         def run(start: int, stop: int) -> None:
-            at = [tensor.data_ptr() + start * dim * size for tensor, dim in features]
-            weights = w.data_ptr() + start * stride * size
-            function(*at, weights, gw.data_ptr() + start * n * size, stride, n, blocks=(stop - start) * a_row)
+            function(*(p + start * each for p, each in features), stride, n, blocks=(stop - start) * a_row)
 
-        work = x.shape[0] * spec.channels * decode(spec.code).cost()["separable"]
-        native.in_parts(run, x.shape[0], work)
+        native.in_parts(run, rows, rows * self._work[number])
 
 
-def layer_of(plan: FusedPlan, layout: str, lanes: int) -> Layer | None:
+def layer_of(plan: FusedPlan, layout: str, dtype: torch.dtype) -> Layer | None:
     """Return the compiled layer of a plan, or None where it does not fit one."""
+    lanes = native.lanes_of(str(dtype).removeprefix("torch."))
     if plan.rank != 1 or layout != "mul_ir" or plan.channels % lanes:
         return None
     forms = [decode(combination.code) for combination in plan.combinations]
     if not all(form.is_separable and max(form.bands) <= native.MAX_BAND for form in forms):
         return None
-    return Layer(plan, tuple(spec_of(plan, combination) for combination in plan.combinations))
+    return Layer(plan, dtype)
