@@ -144,7 +144,7 @@ def _crystals(fast: bool) -> Outcome:
 def _force_fields(fast: bool) -> Outcome:
     from .experiments import force_fields
 
-    settings: dict[str, Any] = {"epochs": 3, "train": 60, "test": 50} if fast else {}
+    settings: dict[str, Any] = {"epochs": 1, "train": 20, "test": 20} if fast else {}
     seeds = (0,) if fast else (0, 1, 2)
     workers = 1 if fast else max(1, min(8, (os.cpu_count() or 1)))
     try:
@@ -162,7 +162,7 @@ def _force_fields(fast: bool) -> Outcome:
         measured="force MAE, meV/angstrom, complete / Clebsch-Gordan / Gaunt: " + "; ".join(told),
         baseline="Clebsch-Gordan with a weight for every path; Gaunt",
         holds=None if fast else bool(holds),
-        note=f"16 channels, rank 2, 2 layers, degrees up to 2, {3 if fast else 20} epochs, mean of {len(seeds)} seeds"
+        note=f"16 channels, rank 2, 2 layers, degrees up to 2, {1 if fast else 20} epochs, mean of {len(seeds)} seeds"
         + ("; too short to judge" if fast else ""),
     )
 

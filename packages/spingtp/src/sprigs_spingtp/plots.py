@@ -39,7 +39,7 @@ def path_strengths(lmax: int = 4, kind: str = "odd", ax: Any = None) -> Any:
 
 
 def scaling(times: Mapping[str, Mapping[int, float]], ax: Any = None) -> Any:
-    """Seconds (or any cost) against the highest degree, log-log, with the slope of each line beside its name."""
+    """Seconds against the highest degree, log-log, with the slope of each line beside its name."""
     ax = _axes(ax)
     for name, of_degree in times.items():
         degrees = np.array(sorted(of_degree))
@@ -49,7 +49,7 @@ def scaling(times: Mapping[str, Mapping[int, float]], ax: Any = None) -> Any:
     ticks = sorted({l for of_degree in times.values() for l in of_degree})
     ax.set_xticks(ticks, [str(t) for t in ticks])
     ax.minorticks_off()
-    ax.set(xlabel="highest degree L", ylabel="time", title="Cost of a product")
+    ax.set(xlabel="highest degree L", ylabel="seconds", title="Cost of a product")
     ax.legend(fontsize=8)
     return ax
 
