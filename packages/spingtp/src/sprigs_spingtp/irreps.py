@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
 from itertools import pairwise
 from typing import Any, NamedTuple
 
@@ -97,11 +96,6 @@ class Irreps(tuple[Block, ...]):
             ends.append(ends[-1] + block.dim)
         return [slice(a, b) for a, b in pairwise(ends)]
 
-    def of_naturalness(self, natural: int) -> Iterator[tuple[int, Block]]:
-        """Yield (index, block) of one naturalness, by degree."""
-        found = [(i, block) for i, block in enumerate(self) if block.ir.natural == natural]
-        return iter(sorted(found, key=lambda pair: pair[1].ir.l))
-
     def randn(self, *shape: int, generator: Any = None, **options: Any) -> Any:
         """Return normal random features: a -1 in the shape becomes the dimension, as in e3nn."""
         import torch
@@ -128,11 +122,3 @@ def _block(mul: int, l: int, p: int) -> Block:
 def spherical_harmonics_irreps(lmax: int) -> Irreps:
     """Return 1x0e + 1x1o + 1x2e + ..., the irreps of the harmonics of a vector."""
     return Irreps([(1, (l, (-1) ** l)) for l in range(lmax + 1)])
-
-
-def sorted_irreps(blocks: Iterable[Block]) -> Irreps:
-    """Return blocks by degree, natural parity first, those of an irrep merged."""
-    total: dict[Irrep, int] = {}
-    for block in blocks:
-        total[block.ir] = total.get(block.ir, 0) + block.mul
-    return Irreps([(mul, ir) for ir, mul in sorted(total.items(), key=lambda item: (item[0].l, -item[0].natural))])

@@ -585,7 +585,8 @@ class _Paths(nn.Module):
             lead = torch.broadcast_shapes(left.shape[:-1], right.shape[:-1])
             left, right = (t.expand(*lead, t.shape[-1]).reshape(-1, t.shape[-1]) for t in (left, right))
             width = math.prod(lead[1:])
-            product = multiply(left, right, pair.code, self.backend)[0].view(rows, width, plan_width(pair.code))
+            flat = multiply(left, right, pair.code, self.backend)[0]
+            product = flat.view(rows, width, flat.shape[-1])
             for instruction, columns, scale in pair.outputs:
                 found = product[:, :, columns] * scale
                 if instruction.weights is not None:
@@ -618,10 +619,3 @@ class _Paths(nn.Module):
             value = m.coefficient * (weight[m.weights] if m.weights is not None else torch.ones(mul))
             out[path] = out[path] + value if path in out else value
         return out
-
-
-def plan_width(code: str) -> int:
-    """Return the coefficients of a program's output."""
-    from .programs import decode
-
-    return decode(code).sizes[2]
