@@ -32,6 +32,7 @@ def test_the_shapes_are_distinct_but_for_the_mirror_pair():
             assert same == ((i, j) == (1, 0)), (i, j)
 
 
+@pytest.mark.slow
 def test_tetris():
     complete = shapes.learn_tetris("spin", 120)
     assert complete.accuracy == 1.0
@@ -106,6 +107,7 @@ def test_crystals_are_periodic_and_handed():
     assert means[1] < -0.03
 
 
+@pytest.mark.slow
 def test_hands_of_crystals():
     pytest.importorskip("ase")
     names = ("quartz", "tellurium")
