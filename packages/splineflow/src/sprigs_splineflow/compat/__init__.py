@@ -1,0 +1,1 @@
+"""Matchers in the shape of other libraries, for their training loops."""

@@ -1,0 +1,153 @@
+"""Simulated systems against closed forms and independent integration; the cells' files."""
+
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+from scipy.integrate import solve_ivp
+
+import sprigs
+from sprigs_splineflow import SplineFlowError, datasets, systems
+from sprigs_splineflow.datasets import hsmm_folders, make_ode, make_sde, principal_components
+
+MIRROR = Path(os.environ.get("SPRIGS_DATA", ""), "splineflow")
+needs_mirror = pytest.mark.skipif(
+    not (MIRROR / "emt.npz").is_file(), reason="SPRIGS_DATA holds no splineflow/emt.npz, which has no public address"
+)
+
+
+@pytest.mark.parametrize("name", systems.SYSTEMS)
+def test_trajectories_solve_the_system(name):
+    """Against another method, from the same starts; the time derivative is the field."""
+    panel = make_ode(name, 3, np.linspace(0, 2, 41))
+    for x in panel.values:
+        peer = solve_ivp(panel.system.drift, (0, 2), x[0], "Radau", np.linspace(0, 2, 41), rtol=1e-9, atol=1e-9)
+        np.testing.assert_allclose(x, peer.y.T, atol=1e-5 * max(1, np.abs(x).max()))
+
+
+def test_closed_forms():
+    rng = np.random.default_rng(0)
+    t = np.linspace(0, 5, 11)
+    decay = systems.make_system("exp", rng)
+    x0 = decay.start(4, rng)
+    rate = decay.parameters["lambda"]
+    np.testing.assert_allclose(systems.simulate(decay, x0, t), x0[:, None] * np.exp(-rate * t)[:, None], atol=1e-12)
+    swing = systems.make_system("harmonic", rng)
+    w, x0 = swing.parameters["omega"], swing.start(4, rng)
+    expected = x0[:, :1] * np.cos(w * t) + x0[:, 1:] / w * np.sin(w * t)
+    np.testing.assert_allclose(systems.simulate(swing, x0, t)[..., 0], expected, atol=1e-12)
+
+
+def test_stationary_variance():
+    """g^2 / (2 theta) of the simulated Ornstein-Uhlenbeck process."""
+    panel = make_sde("ou", 20_000, np.array([0.0, 8.0]), noise=0.5)
+    expected = 0.25 / 1.6
+    assert panel.values[:, 1].var() == pytest.approx(expected, rel=0.04)
+
+
+@pytest.mark.parametrize("name", ["harmonic", "lorenz"])
+def test_irregular_times(name):
+    panel = make_ode(name, 5, np.linspace(0, 2, 30), irregular=True)
+    assert panel.times.shape == (5, 30)
+    assert (np.diff(panel.times, axis=1) > 0).all()
+    for i in range(5):
+        peer = solve_ivp(
+            panel.system.drift, (0, 2), panel.values[i, 0], "DOP853", panel.times[i], rtol=1e-11, atol=1e-11
+        )
+        np.testing.assert_allclose(panel.values[i], peer.y.T, atol=1e-5)
+    noisy = make_sde("damped", 4, np.linspace(0, 2, 10), irregular=True)
+    assert (noisy.values[:, 1:] != noisy.values[:, :-1]).any(axis=2).all()
+
+
+def test_missing_entries_and_split():
+    panel = make_ode("damped", 50, np.linspace(0, 5, 51), missing=0.75)
+    assert panel.mask[:, 0].all()
+    assert (panel.mask.sum(axis=1) >= 2).all()
+    assert panel.mask[:, 1:].mean() == pytest.approx(0.25, abs=0.02)
+    train, test = panel.split()
+    assert (len(train.values), len(test.values), len(test.mask)) == (40, 10, 10)
+    np.testing.assert_array_equal(make_ode("damped", 50, np.linspace(0, 5, 51), missing=0.75).mask, panel.mask)
+
+
+def test_noise_on_the_velocity_alone():
+    """The damped oscillator's position has no noise of its own."""
+    panel = make_sde("damped", 200, np.linspace(0, 1, 201))
+    x = panel.values
+    moved = x[:, 1:, 0] - x[:, :-1, 0] - 0.005 * x[:, :-1, 1]
+    assert np.abs(moved).max() < 1e-12
+    drift = panel.system.drift(0.0, x[:, :-1])[..., 1]
+    rest = x[:, 1:, 1] - x[:, :-1, 1] - 0.005 * drift
+    assert rest.std() == pytest.approx(0.08 * np.sqrt(0.005), rel=0.02)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"n": 0},
+        {"missing": 1.0},
+        {"times": [1.0]},
+        {"times": [0.0, 0.0]},
+        {"times": [-1.0, 1.0]},
+        {"system": "pendulum"},
+    ],
+)
+def test_bad_arguments(options):
+    with pytest.raises(SplineFlowError):
+        make_ode(**{"system": "exp", "n": 2, **options})
+    with pytest.raises(SplineFlowError, match="empty"):
+        make_ode("exp", 2).split(1.0)
+
+
+@needs_mirror
+@pytest.mark.parametrize(
+    ("load", "counts", "dims"),
+    [
+        (datasets.load_emt, (577, 885, 788, 754, 129), 3),
+        (datasets.load_bifurcation, (231, 166, 93, 211, 122, 258, 456, 359), 4),
+        (datasets.load_lineage, (1429, 3781, 5788), 2),
+        (datasets.load_simulation, (400, 433, 518, 682, 914), 3),
+        (datasets.load_mesc, (92, 91, 93, 87, 93), 5),
+    ],
+)
+def test_cells(load, counts, dims):
+    data = load()
+    assert tuple(len(a) for a in data.arrays) == counts
+    assert data.dims == dims
+    assert (np.diff(data.times) > 0).all()
+
+
+@needs_mirror
+def test_damaged_files(tmp_path, monkeypatch):
+    folder = tmp_path / "splineflow"
+    folder.mkdir()
+    monkeypatch.setenv("SPRIGS_DATA", str(tmp_path))
+    (folder / "emt.npz").write_bytes((MIRROR / "emt.npz").read_bytes()[:-1])
+    with pytest.raises(sprigs.DataMismatch):
+        datasets.load_emt()
+    with pytest.raises(sprigs.DataUnavailable, match="TIGON"):
+        datasets.load_lineage()
+
+
+def test_principal_components_are_numpys():
+    x = np.random.default_rng(0).normal(size=(40, 8)) @ np.diag(np.arange(1.0, 9))
+    scores = principal_components(x, 3)
+    values = np.linalg.eigvalsh(np.cov(x.T))[::-1][:3]
+    np.testing.assert_allclose(scores.var(axis=0), values / values[0], rtol=1e-10)
+    np.testing.assert_allclose(np.corrcoef(scores.T) - np.eye(3), 0, atol=1e-12)
+    with pytest.raises(SplineFlowError, match="components"):
+        principal_components(x, 9)
+
+
+def test_myoblasts(tmp_path):
+    with pytest.raises(sprigs.DataUnavailable, match="r-bioc-hsmmsinglecell"):
+        datasets.load_hsmm(tmp_path)
+    for name in datasets.HSMM_SHA256:
+        (tmp_path / name).write_bytes(b"RDX3")
+    with pytest.raises(sprigs.DataMismatch):
+        datasets.load_hsmm(tmp_path)
+    pytest.importorskip("rdata")
+    if not any(folder.is_dir() for folder in hsmm_folders()):
+        pytest.skip("HSMMSingleCell is not installed")
+    data = datasets.load_hsmm()
+    assert [len(a) for a in data.arrays] == [69, 74, 79, 49]
