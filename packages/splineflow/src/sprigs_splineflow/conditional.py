@@ -260,7 +260,10 @@ class ConditionalPath:
 
     def _draw_times(self, index: Tensor, batch: int, generator: torch.Generator | None, sampler: TimeSampler) -> Tensor:
         device = self.device
-        first, last = self._begins[index], self._ends[index]
+        # One grid for all: its ends are numbers, and need not be looked up.
+        shared = self.records.layout == "shared"
+        first: Any = self.records.first[0] if shared else self._begins[index]
+        last: Any = self.records.last[0] if shared else self._ends[index]
         uniform = torch.rand(batch, generator=generator, dtype=torch.float64, device=device)
         if sampler == "interval":
             grid = self._grid_of(index)
@@ -309,7 +312,7 @@ class ConditionalPath:
         """Return weight [B, d], sigma [B, 1 or d] and its derivative, None for zero."""
         grid = self._grid_of(index)
         times = t if grid.ndim == 1 else t[:, None].expand(grid.shape)
-        everywhere = torch.ones(len(index), self.dims, dtype=self.dtype, device=self.device)
+        everywhere = torch.ones(1, 1, dtype=self.dtype, device=self.device).expand(len(index), self.dims)
         if self.extrapolation == "mask" and self.records.layout == "dimension":
             inside = (times >= self._sites.first[grid]) & (times <= self._sites.last[grid])
             everywhere = inside.to(self.dtype)
@@ -364,16 +367,17 @@ class ConditionalPath:
 def spread(records: Records) -> Array:
     """Return the standard deviation [d] of all observations of each dimension, 1 where they are all the same."""
     seen = np.arange(records.sites.shape[1]) < records.counts[:, None]
-    values = records.values if seen.all() else np.where(seen[:, :, None], records.values, 0.0)
+    weight = seen.astype(float)
     # Sums over times first: dimensions are the last axis of series, or the first axis by dimension.
-    axis = (0, 1) if records.layout != "dimension" else 1
-    centre, square = values.sum(axis=axis), np.square(values).sum(axis=axis)
+    out = "r" if records.layout != "dimension" else "gr"
+    centre = np.einsum(f"gn,gnr->{out}", weight, records.values)
+    square = np.einsum(f"gn,gnr,gnr->{out}", weight, records.values, records.values)
     count = np.broadcast_to(seen.sum(axis=1)[:, None], (len(seen), 1))
     if records.layout == "dimension":
         centre, square, count = (a.reshape(-1, records.dims).sum(axis=0) for a in (centre, square, count))
     else:
         centre, square = (a.reshape(-1, records.dims).sum(axis=0) for a in (centre, square))
-        count = count.sum() * (values.shape[2] // records.dims)
+        count = count.sum() * (records.values.shape[2] // records.dims)
     mean = centre / count
     variance = np.maximum(square / count - mean**2, 0.0)
     # A dimension that never moves has no scale of its own; rounding is none either.

@@ -6,11 +6,15 @@ import itertools
 
 import numpy as np
 import numpy.typing as npt
+import torch
 
 from .errors import SplineFlowError
+from .paths import spline_of
+from .piecewise import PiecewisePolynomial
 from .records import Records, read
 
 Array = npt.NDArray[np.float64]
+MOST_INCREMENTS = 200_000  # in the drift's fit
 NOISY = 0.1  # share of an increment's square that noise may have for a smooth path
 
 
@@ -20,8 +24,9 @@ def estimate_diffusion(
     """Estimate g [d] of dX = f dt + g dW from trajectories.
 
     "realized" sums squared increments over time: too large by the drift's share, about |f|^2 dt. "residual" first takes
-    off a drift that is a quadratic function of the states, fitted to all increments by least squares, and counts its
-    parameters. (An interpolating spline cannot serve for that: its increments between observations are the data's own.)
+    off a drift that is a quadratic function of the states in the middle of each gap (on a cubic spline), fitted to all
+    increments by least squares, and counts its parameters. The spline alone cannot serve for that: its increments
+    between observations are the data's own.
 
     Args:
         times, values, mask: as in `BSplinePath.fit`.
@@ -36,40 +41,62 @@ def estimate_diffusion(
     return diffusion_of(records, method)
 
 
-def increments(records: Records) -> list[tuple[Array, Array, Array | None]]:
-    """Return, for each dimension, gaps [q], increments [q] and the states before them [q, d] (None by dimension)."""
+def increments(records: Records) -> list[tuple[Array, Array, Array, npt.NDArray[np.int64]]]:
+    """Return, for each dimension, gaps [q], increments [q], the gaps' middles [q] and their trajectories [q]."""
     there = np.arange(1, records.sites.shape[1]) < records.counts[:, None]
     gap, step = np.diff(records.sites, axis=1), np.diff(records.values, axis=1)
-    found: list[tuple[Array, Array, Array | None]] = []
+    middle = records.sites[:, :-1] + gap / 2
+    found = []
     d = records.dims
-    if records.layout == "dimension":
-        for j in range(d):
-            own = there[j::d]
-            found.append((gap[j::d][own], step[j::d, :, 0][own], records.values[j::d, :-1, 0][own][:, None]))
-        return found
-    series = records.values.shape[2] // d
-    steps = step[there].reshape(-1, series, d)
-    states = records.values[:, :-1][there].reshape(-1, d)
-    gaps = np.repeat(gap[there], series)
-    return [(gaps, steps[:, :, j].reshape(-1), states) for j in range(d)]
+    for j in range(d):
+        if records.layout == "dimension":
+            own, series = there[j::d], step[j::d]
+            gaps, middles = gap[j::d], middle[j::d]
+        else:
+            own, series, gaps, middles = there, step[:, :, j::d], gap, middle
+        trajectory, place = np.nonzero(own)
+        if records.layout == "shared":
+            trajectory = np.tile(np.arange(series.shape[2]), len(place))
+            place = np.repeat(place, series.shape[2])
+            steps = series[0, place, trajectory]
+            found.append((gaps[0, place], steps, middles[0, place], trajectory))
+        else:
+            found.append((gaps[own], series[:, :, 0][own], middles[own], trajectory))
+    return found
 
 
 def diffusion_of(records: Records, method: str = "residual") -> Array:
     """Return g [d] of records; see `estimate_diffusion`."""
     g = []
-    for gap, step, states in increments(records):
+    path = None
+    for gap, step, middle, trajectory in increments(records):
         if len(step) == 0:
             raise SplineFlowError("a diffusion needs neighbouring observations: every trajectory has only one")
-        lost = 0
         # dX / sqrt(dt) = f sqrt(dt) + g N(0, 1): the same noise for every gap.
         scaled = step / np.sqrt(gap)
-        features = _quadratic(states) if states is not None else None
-        if method == "residual" and features is not None and len(step) > 2 * features.shape[1]:
-            design = features * np.sqrt(gap)[:, None]
-            solution, _, rank, _ = np.linalg.lstsq(design, scaled, rcond=None)
-            scaled, lost = scaled - design @ solution, int(rank)
-        g.append(np.sqrt((scaled**2).sum() / (len(step) - lost)))
+        lost = 0
+        if method == "residual":
+            path = path or spline_of(records, 3)
+            keep = np.linspace(0, len(step) - 1, min(len(step), MOST_INCREMENTS)).astype(int)
+            states = _states(path, trajectory[keep], middle[keep])
+            features = _quadratic(states)
+            if len(keep) > 2 * features.shape[1]:
+                design = features * np.sqrt(gap[keep])[:, None]
+                scaled = scaled[keep]
+                solution, _, rank, _ = np.linalg.lstsq(design, scaled, rcond=None)
+                scaled, lost = scaled - design @ solution, int(rank)
+        g.append(np.sqrt((scaled**2).sum() / (len(scaled) - lost)))
     return np.array(g)
+
+
+def _states(path: PiecewisePolynomial, trajectory: npt.NDArray[np.int64], t: Array) -> Array:
+    """Return all dimensions [q, d] of trajectories at times [q]."""
+    index, times = torch.from_numpy(trajectory), torch.from_numpy(t)
+    grid = path.grid(index)
+    if grid.ndim == 2:
+        times = times[:, None].expand(grid.shape)
+    found: Array = path.derivatives(index, times)[0].numpy()
+    return found
 
 
 def _quadratic(states: Array) -> Array:
@@ -88,11 +115,11 @@ def allowed_degree(records: Records, g: Array) -> int:
     A cubic through a rough path with uneven gaps is biased; a line, the mean of a Brownian bridge, is not.
     """
     parts = increments(records)
-    if not all(len(step) for _, step, _ in parts):
+    if not all(len(step) for _, step, _, _ in parts):
         return 1
-    noise = sum(g[j] ** 2 * float(np.median(gap)) for j, (gap, _, _) in enumerate(parts))
+    noise = sum(g[j] ** 2 * float(np.median(gap)) for j, (gap, _, _, _) in enumerate(parts))
     if records.layout == "dimension":
-        moved = sum(float(np.median(step**2)) for _, step, _ in parts)
+        moved = sum(float(np.median(step**2)) for _, step, _, _ in parts)
     else:
-        moved = float(np.median(sum(step**2 for _, step, _ in parts)))
+        moved = float(np.median(sum(step**2 for _, step, _, _ in parts)))
     return 3 if noise < NOISY * moved else 1

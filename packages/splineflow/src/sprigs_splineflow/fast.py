@@ -168,15 +168,32 @@ def pairs(
             g = 0 if layout == 0 else series
             moment = t[b, column]
             held = min(max(moment, times[g, 0]), last[g])
-            # The last piece that begins at or before the time, by a search without branches on the data.
-            low, length = 0, pieces[g]
-            while length > 1:
-                half = length >> 1
-                low += half if held >= times[g, low + half] else 0
-                length -= half
+            # A guess by proportion, right or nearly so where gaps are alike, then steps; failing these, bisection.
+            first, last_piece = times[g, 0], pieces[g] - 1
+            width_of_all = last[g] - first
+            low = min(int((held - first) / width_of_all * (last_piece + 1)), last_piece) if width_of_all > 0 else 0
+            for _ in range(3):
+                if held < times[g, low]:
+                    low -= 1
+                elif low < last_piece and held >= times[g, low + 1]:
+                    low += 1
+                else:
+                    break
+            if held < times[g, low] or (low < last_piece and held >= times[g, low + 1]):
+                low, length = 0, last_piece + 1
+                while length > 1:
+                    half = length >> 1
+                    low += half if held >= times[g, low + half] else 0
+                    length -= half
             local = held - times[g, low]
             alive = 1.0 if held == moment else 0.0
             row = series * most + low
+            if order == 4:
+                for j in range(width):
+                    c0, c1, c2, c3 = rows[row, 0, j], rows[row, 1, j], rows[row, 2, j], rows[row, 3, j]
+                    mu[b, column + j] = ((c3 * local + c2) * local + c1) * local + c0
+                    slope[b, column + j] = alive * ((3 * c3 * local + 2 * c2) * local + c1)
+                continue
             for j in range(width):
                 value, step = rows[row, order - 1, j] * 1.0, 0.0
                 for q in range(order - 2, -1, -1):

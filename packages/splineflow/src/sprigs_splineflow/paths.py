@@ -263,6 +263,14 @@ class LagrangePath(ConditionalPath):
         return tuple(found)
 
 
+def spline_of(records: Records, degree: int) -> PiecewisePolynomial:
+    """Return the splines of records in raw time, in float64; of lower degree, without a warning, where short."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DegreeWarning)
+        fitted = _interpolating(records, records.sites, degree, "not-a-knot", None)
+    return _assembled(fitted, records, torch.float64)
+
+
 def _parameters(records: Records, parametrization: str) -> tuple[Array, PiecewisePolynomial | None]:
     """Return the spline's parameter at each site [G, n] and the monotone map from time to it."""
     if parametrization == "time" or records.sites.shape[1] == 1:

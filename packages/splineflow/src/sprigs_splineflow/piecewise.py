@@ -32,11 +32,7 @@ class Breaks:
         self.pieces = (finite.sum(dim=1) - 1).clamp(min=1)
         self.first = self.times[:, 0].clone()
         self.last = torch.where(finite, self.times, -math.inf).amax(dim=1)
-        # Times of all grids in one increasing sequence, so that one search serves every grid.
-        span = torch.where(self.last > self.first, self.last - self.first, 1.0)
-        self._scale = 1 / span
-        scaled = ((self.times - self.first[:, None]) * self._scale[:, None]).clamp(max=1.5)
-        self._keys = (2.0 * torch.arange(len(times))[:, None] + scaled).flatten()
+        self._keys: Tensor | None = None
 
     @property
     def most(self) -> int:
@@ -45,17 +41,24 @@ class Breaks:
 
     def to(self, device: torch.device | str) -> Breaks:
         """Move to a device, in place."""
-        for name, value in vars(self).items():
-            setattr(self, name, value.to(device))
+        for name in ("times", "pieces", "first", "last"):
+            setattr(self, name, getattr(self, name).to(device))
+        self._keys = None
         return self
+
+    def _scaled(self, t: Tensor, grid: Tensor) -> Tensor:
+        """Bring times of all grids into one increasing sequence, so that one search serves every grid."""
+        first, last = self.first[grid], self.last[grid]
+        return 2.0 * grid + ((t - first) / torch.where(last > first, last - first, 1.0)).clamp(max=1.5)
 
     def locate(self, grid: Tensor, t: Tensor) -> Tensor:
         """Return the piece of each time t within its grid: times[piece] <= t, the last piece closed."""
         if len(self.times) == 1:
             found = torch.searchsorted(self.times[0], t.contiguous(), right=True) - 1
             return found.clamp(0, int(self.pieces[0]) - 1)
-        key = 2.0 * grid + (t - self.first[grid]) * self._scale[grid]
-        found = torch.searchsorted(self._keys, key, right=True) - 1 - grid * self.times.shape[1]
+        if self._keys is None:
+            self._keys = self._scaled(self.times, torch.arange(len(self.times), device=t.device)[:, None]).flatten()
+        found = torch.searchsorted(self._keys, self._scaled(t, grid), right=True) - 1 - grid * self.times.shape[1]
         pieces = self.pieces[grid]
         # The key is rounded: look at the times themselves.
         for _ in range(2):
@@ -79,11 +82,13 @@ class PiecewisePolynomial:
         self.dims = records.dims
         self.breaks = Breaks(breaks)
         self.rows = torch.from_numpy(np.ascontiguousarray(rows.reshape(-1, *rows.shape[-2:]))).to(dtype)
+        self._views: tuple[Any, ...] | None = None  # NumPy's, of the same memory
 
     def to(self, device: torch.device | str) -> PiecewisePolynomial:
         """Move to a device, in place."""
         self.breaks.to(device)
         self.rows = self.rows.to(device)
+        self._views = None
         return self
 
     def grid(self, index: Tensor) -> Tensor:
@@ -133,13 +138,12 @@ class PiecewisePolynomial:
             len(index), self.rows.shape[2] if self.layout != "dimension" else self.dims, dtype=self.rows.dtype
         )
         slope = torch.empty_like(mu)
-        times = t if t.ndim == 2 else t[:, None]
-        b = self.breaks
-        fast.pairs(
-            *(part.numpy() for part in (b.times, b.pieces, b.last, self.rows)),
-            ("shared", "trajectory", "dimension").index(self.layout), self.dims,
-            *(part.contiguous().numpy() for part in (index, times, mu, slope)),
-        )  # fmt: skip
+        if self._views is None:
+            b = self.breaks
+            layout = ("shared", "trajectory", "dimension").index(self.layout)
+            self._views = (*(part.numpy() for part in (b.times, b.pieces, b.last, self.rows)), layout, self.dims)
+        times = t.contiguous() if t.ndim == 2 else t.contiguous()[:, None]
+        fast.pairs(*self._views, index.contiguous().numpy(), times.numpy(), mu.numpy(), slope.numpy())
         return mu, slope
 
 

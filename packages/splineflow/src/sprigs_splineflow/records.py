@@ -84,19 +84,19 @@ def read(
     if t.shape not in ((n,), (n_trajectories, n)):
         raise SplineFlowError(f"times must be [{n}] or [{n_trajectories}, {n}] to go with values; got shape {t.shape}")
     seen = _mask(mask, x.shape)
-    if not np.isfinite(x[seen]).all():
+    if not np.isfinite(x[seen] if mask is not None else x).all():
         raise SplineFlowError("values must be finite where observed: pass mask=~numpy.isnan(values) for missing ones")
-    if not seen.any(axis=1).all():
+    if mask is not None and not seen.any(axis=1).all():
         i, j = np.argwhere(~seen.any(axis=1))[0]
         raise SplineFlowError(f"trajectory {i} has no observation of dimension {j}: leave one or the other out")
-    used = seen.any(axis=2) if t.ndim == 2 else seen.any(axis=(0, 2))
+    used = slice(None) if mask is None else seen.any(axis=2) if t.ndim == 2 else seen.any(axis=(0, 2))
     if not np.isfinite(t[used]).all():
         raise SplineFlowError("times must be finite")
     if duplicates not in ("raise", "mean"):
         raise SplineFlowError(f"duplicates must be 'raise' or 'mean'; got {duplicates!r}")
     if duplicates == "mean":
         t, x, seen = _merge(t, x, seen)
-    records = _sorted_out(t, np.where(seen, x, 0.0), seen)
+    records = _sorted_out(t, x if mask is None else np.where(seen, x, 0.0), seen)
     steps = np.diff(records.sites, axis=1)
     inside = np.arange(1, records.sites.shape[1]) < records.counts[:, None]
     if (steps[inside] <= 0).any():
@@ -146,7 +146,7 @@ def _mask(mask: npt.ArrayLike | None, shape: tuple[int, ...]) -> npt.NDArray[np.
 def _sorted_out(t: Array, x: Array, seen: npt.NDArray[np.bool_], layout: Layout | None = None) -> Records:
     n_trajectories, n, dims = x.shape
     if layout is None:
-        if t.ndim == 1 and (seen == seen[:1, :, :1]).all():
+        if t.ndim == 1 and (seen.all() or (seen == seen[:1, :, :1]).all()):
             layout = "shared"
         elif (seen == seen[:, :, :1]).all():
             layout = "trajectory"

@@ -49,9 +49,9 @@ class ConstantSigma:
         _check("sigma", self.sigma, positive=False)
 
     def width(self, t: Tensor, left: Tensor, right: Tensor) -> tuple[Tensor, Tensor]:
-        """Return sigma and zero."""
+        """Return sigma and zero, [1, 1] or [1, d]."""
         s = _per_dimension(self.sigma, t)
-        return s + torch.zeros_like(t), torch.zeros_like(t) + torch.zeros_like(s)
+        return s, torch.zeros_like(s)
 
 
 @dataclass(frozen=True)
