@@ -84,8 +84,9 @@ def _learnt(fast: bool) -> Outcome:
         measured="; ".join(shown),
         baseline="straight lines",
         holds=max(ratios.values()) >= 5 and sum(r > 1 for r in ratios.values()) > 0.5 * len(ratios),
-        note=f"relative MSE of the field (mean), rollout MSE over variance (median), {len(seeds)} seed(s), {steps} steps;"
-        f" rollouts that ran away: {len(away['bspline 3'])}, along lines {len(away['linear'])}",
+        note=f"relative MSE of the field (mean), rollout MSE over variance (median), {len(seeds)} seed(s), {steps}"
+        " steps"
+        f"; rollouts that ran away: {len(away['bspline 3'])}, along lines {len(away['linear'])}",
     )
 
 
