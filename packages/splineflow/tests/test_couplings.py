@@ -64,6 +64,66 @@ def test_sinkhorn_tends_to_the_exact_plan_and_to_independence():
     np.testing.assert_allclose(tight.sum(axis=1), 1 / 40, atol=1e-6)
 
 
+@pytest.mark.parametrize("reg", [0.1, 0.01, 0.001])
+@pytest.mark.parametrize("far", [0.0, 100.0])
+def test_sinkhorn_is_optimal(reg, far):
+    """The marginals are met, and log P + C / reg is a sum of a function of x and one of y: nothing else is optimal."""
+    x, y, _ = clouds(sizes=(12, 14, 1))
+    x[0] += far  # one outlier: where exp(-C / reg) underflows
+    plan = Sinkhorn(reg).plan(x, y)
+    np.testing.assert_allclose(plan.sum(axis=0), 1 / 14, atol=1e-8)
+    np.testing.assert_allclose(plan.sum(axis=1), 1 / 12, atol=1e-8)
+    cost = ot.dist(x, y)
+    potentials = np.log(np.maximum(plan, 1e-300)) + cost / cost.mean() / reg
+    potentials[plan < 1e-250] = np.nan
+    assert np.nanmax(np.abs(np.diff(np.diff(potentials, axis=0), axis=1))) < 1e-6
+
+
+@pytest.mark.parametrize(
+    ("reg", "reg_m"), [(0.1, 10.0), (0.1, 1.0), (0.1, 0.1), (0.01, 1.0), (0.01, 0.1), (0.001, 0.1)]
+)
+@pytest.mark.parametrize("far", [0.0, 100.0])
+def test_unbalanced_plans_are_optimal(reg, reg_m, far):
+    """reg log(P / ab) + C + reg_m (log(P1 / a) + log(P'1 / b)) = 0, the gradient of what is minimised."""
+    x, y, _ = clouds(sizes=(12, 14, 1))
+    x[0] += far
+    plan = Unbalanced(reg, reg_m).plan(x, y)
+    cost = ot.dist(x, y)
+    seen = plan > 1e-250
+    with np.errstate(divide="ignore"):
+        grown = np.log(plan.sum(axis=1) * 12)[:, None] + np.log(plan.sum(axis=0) * 14)
+        gradient = reg * np.log(plan * 12 * 14) + cost / cost.mean() + reg_m * grown
+    assert np.abs(gradient[seen]).max() < 1e-6
+    assert seen[1:].any(axis=1).all()
+
+
+def test_unbalanced_plans_are_pots():
+    """Its plain iteration is right where nothing underflows; the limit of stiff marginals is the balanced plan."""
+    x, y, _ = clouds()
+    cost = ot.dist(x, y)
+    peer = ot.unbalanced.sinkhorn_unbalanced(
+        np.full(40, 1 / 40), np.full(60, 1 / 60), cost / cost.mean(), 0.05, 1.0, numItermax=5000, stopThr=1e-12
+    )
+    np.testing.assert_allclose(Unbalanced().plan(x, y), peer, rtol=1e-6)
+    np.testing.assert_allclose(Unbalanced(0.05, 1e5).plan(x, y), Sinkhorn(0.05).plan(x, y), rtol=1e-3, atol=1e-9)
+
+
+def test_an_unfinished_plan_is_warned_of(monkeypatch):
+    monkeypatch.setattr("sprigs_splineflow.couplings.MOST_ITERATIONS", 2)
+    with pytest.warns(UserWarning, match="converged"):
+        Unbalanced().plan(*clouds()[:2])
+
+
+@given(st.floats(-1e8, 1e8))
+@settings(max_examples=10, deadline=None)
+def test_chains_do_not_depend_on_the_origin(offset):
+    arrays = [np.random.default_rng(k).integers(-50, 50, (20, 2)) / 16 for k in range(2)]
+    moved = [a + np.round(offset) for a in arrays]
+    np.testing.assert_array_equal(chain(moved, n=20, rng=0), chain(arrays, n=20, rng=0))
+    index = chain([moved[0], moved[0][::-1]], n=20, rng=0, batch=20)
+    np.testing.assert_array_equal(moved[0][index[:, 0]], moved[0][::-1][index[:, 1]])
+
+
 def test_unbalanced_plans_let_members_grow():
     """Half of the first snapshot has nothing near it in the second: its members leave fewer descendants."""
     rng = np.random.default_rng(0)
@@ -92,6 +152,9 @@ def test_the_same_seed_gives_the_same_chains():
     arrays = clouds()
     np.testing.assert_array_equal(chain(arrays, n=100, rng=3), chain(arrays, n=100, rng=np.random.default_rng(3)))
     assert len(chain(arrays)) == 240
+    np.testing.assert_array_equal(
+        chain(arrays, ExactOT(), n=100, rng=3, batch=10), chain(arrays, "exact", n=100, rng=3, batch=10)
+    )
 
 
 def test_large_exact_plans_are_warned_of(monkeypatch):
@@ -110,6 +173,10 @@ def test_large_exact_plans_are_warned_of(monkeypatch):
         ({"coupling": "emd"}, "coupling must be"),
         ({"coupling": lambda x, y: np.zeros((1, 1))}, "plan of snapshots"),
         ({"coupling": lambda x, y: -np.ones((len(x), len(y)))}, "not negative"),
+        ({"coupling": lambda x, y: np.zeros((len(x), len(y)))}, "all zero"),
+        ({"coupling": lambda x, y: np.full((len(x), len(y)), np.nan)}, "finite"),
+        ({"coupling": Sinkhorn(0.0)}, "reg must be"),
+        ({"coupling": Unbalanced(0.05, -1.0)}, "reg_m must be"),
         ({"n": 0}, "positive"),
         ({"batch": 0}, "batch"),
         ({"batch": 8, "coupling": "sinkhorn"}, "minibatches"),

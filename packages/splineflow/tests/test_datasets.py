@@ -1,5 +1,8 @@
 """Simulated systems against closed forms and independent integration; the cells' files."""
 
+import dataclasses
+import hashlib
+import io
 import os
 from pathlib import Path
 
@@ -37,6 +40,69 @@ def test_closed_forms():
     w, x0 = swing.parameters["omega"], swing.start(4, rng)
     expected = x0[:, :1] * np.cos(w * t) + x0[:, 1:] / w * np.sin(w * t)
     np.testing.assert_allclose(systems.simulate(swing, x0, t)[..., 0], expected, atol=1e-12)
+
+
+@pytest.mark.parametrize("name", ["exp", "harmonic", "damped", "ou"])
+def test_integration_equals_the_exact_flow(name):
+    """At common times, and at times of each trajectory's own; the first may be after the start."""
+    system = systems.make_system(name, 3)
+    integrated = dataclasses.replace(system, flow=None)
+    x0 = system.start(6, np.random.default_rng(0))
+    own = np.sort(np.random.default_rng(1).uniform(0, 10, (6, 40)), axis=1)
+    for times in (own[0], own, np.concatenate([np.zeros((6, 1)), own], axis=1)):
+        exact = systems.simulate(system, x0, times)
+        np.testing.assert_allclose(systems.simulate(integrated, x0, times), exact, atol=1e-8)
+
+
+@pytest.mark.parametrize("name", systems.SYSTEMS)
+def test_constants_and_starts_are_in_the_papers_ranges(name):
+    ranges = {
+        "exp": {"lambda": (0.2, 1.5)},
+        "harmonic": {"omega": (0.5, 2.5)},
+        "damped": {"omega": (0.8, 2), "gamma": (0.1, 0.7)},
+        "lotka-volterra": {"alpha": (0.5, 1.5), "beta": (0.02, 0.08), "delta": (0.02, 0.08), "gamma": (0.5, 1.5)},
+        "lorenz": {"sigma": (8, 14), "rho": (20, 35), "beta": (2, 3.5)},
+        "van-der-pol": {"mu": (2, 2)},
+        "fitzhugh-nagumo": {"a": (0.7, 0.7), "b": (0.8, 0.8), "tau": (12.5, 12.5), "I": (0.5, 0.5)},
+        "ou": {"theta": (0.8, 0.8)},
+    }[name]
+    starts = {
+        "exp": (0.5, 2),
+        "harmonic": (-1, 1),
+        "damped": (-1, 1),
+        "lotka-volterra": (0.5, 2.5),
+        "lorenz": (-15, 15),
+    }
+    drawn = [systems.make_system(name, seed) for seed in range(200)]
+    for constant, (low, high) in ranges.items():
+        values = [system.parameters[constant] for system in drawn]
+        assert low <= min(values) <= low + 0.05 * (high - low)
+        assert high - 0.05 * (high - low) <= max(values) <= high
+    low, high = starts.get(name, (-2, 2))
+    x0 = drawn[0].start(1000, np.random.default_rng(0))
+    np.testing.assert_allclose(x0.min(axis=0), low, atol=0.02 * (high - low))
+    np.testing.assert_allclose(x0.max(axis=0), high, atol=0.02 * (high - low))
+
+
+def test_the_same_seed_gives_the_same_panel():
+    for make in (make_ode, make_sde):
+        one, two, other = (make("lorenz", 3, np.linspace(0, 1, 9), 0.5, True, seed).values for seed in (1, 1, 2))
+        np.testing.assert_array_equal(one, two)
+        assert not np.allclose(one, other)
+
+
+def test_variance_at_irregular_times():
+    """Of an Ornstein-Uhlenbeck process from x0 ~ U(-2, 2), every trajectory at a time of its own."""
+    panel = make_sde("ou", 5000, np.linspace(0, 4, 8), irregular=True, noise=0.5)
+    decay = np.exp(-2 * 0.8 * panel.times)
+    variance = decay * 4 / 3 + (1 - decay) * 0.25 / 1.6
+    share = np.square(panel.values[..., 0]).mean(axis=0) / variance.mean(axis=0)
+    np.testing.assert_allclose(share[1:], 1, atol=0.09)
+
+
+def test_populations_stay_above_the_floor():
+    panel = make_sde("lotka-volterra", 50, np.linspace(0, 5, 51), noise=2.0)
+    assert panel.values.min() == 1e-8
 
 
 def test_stationary_variance():
@@ -97,6 +163,9 @@ def test_bad_arguments(options):
         make_ode(**{"system": "exp", "n": 2, **options})
     with pytest.raises(SplineFlowError, match="empty"):
         make_ode("exp", 2).split(1.0)
+    for noise in (-0.1, np.nan, np.inf):
+        with pytest.raises(SplineFlowError, match="noise"):
+            make_sde("ou", 2, noise=noise)
 
 
 @needs_mirror
@@ -115,6 +184,9 @@ def test_cells(load, counts, dims):
     assert tuple(len(a) for a in data.arrays) == counts
     assert data.dims == dims
     assert (np.diff(data.times) > 0).all()
+    if load is datasets.load_mesc:
+        assert np.concatenate(data.arrays)[:, 0].std() == pytest.approx(1.0)
+        np.testing.assert_array_equal(data.times, [0, 12, 24, 48, 72])
 
 
 @needs_mirror
@@ -127,6 +199,72 @@ def test_damaged_files(tmp_path, monkeypatch):
         datasets.load_emt()
     with pytest.raises(sprigs.DataUnavailable, match="TIGON"):
         datasets.load_lineage()
+
+
+def _declare(folder, monkeypatch, name, content):
+    """Have a file of that content taken for the declared one, so that what is inside is looked at."""
+    (folder / "splineflow").mkdir(exist_ok=True)
+    (folder / "splineflow" / f"{name}.npz").write_bytes(content)
+    file = dataclasses.replace(datasets.FILES[name], sha256=hashlib.sha256(content).hexdigest())
+    monkeypatch.setitem(datasets.FILES, name, file)
+    monkeypatch.setenv("SPRIGS_DATA", str(folder))
+
+
+def _npz(**arrays):
+    stream = io.BytesIO()
+    np.savez_compressed(stream, **arrays)
+    return stream.getvalue()
+
+
+GOOD = {
+    "x": np.random.default_rng(0).normal(size=(10, 3)).astype(np.float32),
+    "step": np.arange(10, dtype=np.int16) % 5,
+}
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"step": None},
+        {"x": GOOD["x"][:, :2]},
+        {"x": GOOD["x"][:9]},
+        {"x": np.where(GOOD["x"] > 0, GOOD["x"], np.nan)},
+        {"x": GOOD["x"].astype(str)},
+        {"x": GOOD["x"].astype(object)},
+        {"step": GOOD["step"].astype(float)},
+        {"step": GOOD["step"] - 1},
+        {"step": np.zeros(10, dtype=int)},
+    ],
+)
+def test_other_content_is_refused(change, tmp_path, monkeypatch):
+    _declare(tmp_path, monkeypatch, "emt", _npz(**GOOD))
+    np.testing.assert_array_equal(datasets.load_emt().arrays[1], GOOD["x"][1::5])
+    arrays = {name: array for name, array in {**GOOD, **change}.items() if array is not None}
+    _declare(tmp_path, monkeypatch, "emt", _npz(**arrays))
+    with pytest.raises(SplineFlowError):
+        datasets.load_emt()
+
+
+def test_unknown_hours_are_refused(tmp_path, monkeypatch):
+    hours = np.array([0.0] * 5 + [np.nan] * 5)
+    _declare(tmp_path, monkeypatch, "mesc_pre", _npz(x=GOOD["x"], hours=hours))
+    with pytest.raises(SplineFlowError, match="hours"):
+        datasets.load_mesc(2)
+
+
+def test_damaged_bytes_load_or_are_refused(tmp_path, monkeypatch):
+    rng, content = np.random.default_rng(0), _npz(**GOOD)
+    refused = 0
+    for _ in range(200):
+        damaged = bytearray(content[: rng.integers(1, len(content) + 1)] if rng.uniform() < 0.3 else content)
+        for at in rng.integers(0, len(damaged), 3):
+            damaged[at] = rng.integers(256)
+        _declare(tmp_path, monkeypatch, "emt", bytes(damaged))
+        try:
+            assert np.isfinite(np.concatenate(datasets.load_emt().arrays)).all()
+        except SplineFlowError:
+            refused += 1
+    assert refused > 100
 
 
 def test_principal_components_are_numpys():
@@ -151,3 +289,5 @@ def test_myoblasts(tmp_path):
         pytest.skip("HSMMSingleCell is not installed")
     data = datasets.load_hsmm()
     assert [len(a) for a in data.arrays] == [69, 74, 79, 49]
+    assert data.dims == 5
+    assert np.concatenate(data.arrays)[:, 0].std() == pytest.approx(1.0)

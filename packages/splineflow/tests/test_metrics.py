@@ -36,6 +36,26 @@ def test_wasserstein_of_a_shift():
     assert sliced_wasserstein(x, x + shift, 20_000, 0) == pytest.approx(np.sqrt(9 / 3), rel=0.02)
 
 
+@given(st.lists(st.integers(1, 4), min_size=6, max_size=6), st.integers(0, 100))
+@settings(max_examples=20, deadline=None)
+def test_integer_weights_are_repeated_points(times, seed):
+    x, y = np.random.default_rng(seed).normal(size=(2, 6, 2))
+    for p in (1, 2):
+        assert wasserstein(x, y, p, a=times) == pytest.approx(wasserstein(np.repeat(x, times, axis=0), y, p), rel=1e-9)
+        assert wasserstein(y, x, p, b=times) == pytest.approx(wasserstein(x, y, p, a=times), rel=1e-9)
+
+
+@given(st.floats(-1e8, 1e8))
+@settings(max_examples=20, deadline=None)
+def test_distances_do_not_depend_on_the_origin(offset):
+    """Squared distances by |x|^2 + |y|^2 - 2xy would be lost to cancellation here."""
+    x, y = np.random.default_rng(0).integers(-50, 50, (2, 30, 2)) / 16
+    x, y = x + np.round(offset), y + np.round(offset)
+    assert wasserstein(x, x[::-1]) == 0
+    for distance in (wasserstein, lambda x, y: wasserstein(x, y, 2), energy_distance, mmd):
+        assert distance(x, y) == pytest.approx(distance(x - np.round(offset), y - np.round(offset)), rel=1e-6)
+
+
 def test_mmd_of_the_same_distribution_is_near_zero_and_of_others_is_not():
     rng = np.random.default_rng(0)
     same = [mmd(*rng.normal(size=(2, 200, 2))) for _ in range(20)]
@@ -60,6 +80,10 @@ def test_relative_errors():
     assert field_error(v * 1.1, v) == pytest.approx(0.01)
     true = np.random.default_rng(0).normal(size=(4, 5, 2)) * [1, 1000]
     assert rollout_error(true + true.reshape(-1, 2).std(axis=0), true) == pytest.approx(1.0)
+    # A constant that rounding makes uneven has no spread to divide by.
+    assert rollout_error(np.full((7, 3, 1), 0.1) + 1e-3, np.full((7, 3, 1), 0.1)) == pytest.approx(1e-6)
+    needs_gradient = torch.tensor(v, requires_grad=True)
+    assert field_error(needs_gradient * 1.1, needs_gradient) == pytest.approx(0.01)
 
 
 def test_bad_input():
@@ -68,6 +92,12 @@ def test_bad_input():
         lambda: wasserstein(good, np.zeros((3, 1))),
         lambda: wasserstein(good, np.zeros((0, 2))),
         lambda: wasserstein(good, good, 3),
+        lambda: wasserstein(good, good, a=[1.0, 1.0]),
+        lambda: wasserstein(good, good, b=[1.0, 1.0, -1.0]),
+        lambda: wasserstein(good, good, b=[0.0, 0.0, 0.0]),
+        lambda: sliced_wasserstein(good, good, 0),
+        lambda: mmd(good, good, ()),
+        lambda: mmd(good, good, (1.0, 0.0)),
         lambda: energy_distance(good, np.full((3, 2), np.nan)),
         lambda: mmd(good[:1], good),
         lambda: field_error(good, good),

@@ -371,6 +371,16 @@ def test_weights_are_zero_where_nothing_was_observed(backend):
         np.testing.assert_array_equal(drawn.weight.numpy() > 0, expected)
 
 
+def test_times_of_your_own_beyond_the_record_have_no_weight():
+    times, values, _ = panel(17)
+    t = np.array([times[0] - 1, times[0], times[-1], times[-1] + 1])
+    for rows in (times, np.stack([times] * 3)):
+        path = BSplinePath.fit(rows, values)
+        np.testing.assert_array_equal(path.sample(4, index=np.zeros(4, int), t=t).weight[:, 0], [0, 1, 1, 0])
+        flat = BSplinePath.fit(rows, values, extrapolation="flat")
+        np.testing.assert_array_equal(flat.sample(4, index=np.zeros(4, int), t=t).weight, np.ones((4, 2)))
+
+
 # Sampling
 
 

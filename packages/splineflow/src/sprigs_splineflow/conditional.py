@@ -207,7 +207,7 @@ class ConditionalPath:
         """
         if isinstance(batch, bool) or not isinstance(batch, int) or batch < 1:
             raise SplineFlowError(f"batch must be a positive whole number; got {batch!r}")
-        device = self.device
+        device, given = self.device, t is not None
         if index is None:
             index = torch.randint(len(self), (batch,), generator=generator, device=device)
         else:
@@ -220,7 +220,7 @@ class ConditionalPath:
             raise SplineFlowError(f"expected {batch} trajectories; got {len(index)}")
         with torch.no_grad():
             mu, slope = self._value_and_velocity(index, t)
-            weight, sigma, dsigma = self._tube(index, t)
+            weight, sigma, dsigma = self._tube(index, t, given)
             noise = torch.randn(mu.shape, generator=generator, dtype=self.dtype, device=device)
             x = torch.addcmul(mu, sigma, noise)
             velocity = slope if dsigma is None else torch.addcmul(slope, dsigma, noise)
@@ -308,14 +308,14 @@ class ConditionalPath:
         left, right = self._sites.times[grid, piece], self._sites.times[grid, piece + 1]
         return left, torch.where(torch.isfinite(right), right, left)
 
-    def _tube(self, index: Tensor, t: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
+    def _tube(self, index: Tensor, t: Tensor, given: bool) -> tuple[Tensor, Tensor, Tensor | None]:
         """Return weight [B, d], sigma [B, 1 or d] and its derivative, None for zero."""
         grid = self._grid_of(index)
         times = t if grid.ndim == 1 else t[:, None].expand(grid.shape)
         everywhere = torch.ones(1, 1, dtype=self.dtype, device=self.device).expand(len(index), self.dims)
-        if self.extrapolation == "mask" and self.records.layout == "dimension":
+        if self.extrapolation == "mask" and (given or self.records.layout == "dimension"):
             inside = (times >= self._sites.first[grid]) & (times <= self._sites.last[grid])
-            everywhere = inside.to(self.dtype)
+            everywhere = (inside if inside.ndim == 2 else inside[:, None].expand(-1, self.dims)).to(self.dtype)
         if not self.schedule.bridges:
             column = t[:, None].to(self.dtype)
             return everywhere, self.schedule.width(column, column, column)[0], None

@@ -1,6 +1,7 @@
 """Couplings of consecutive snapshots, and chains of members through all of them (paper, M5).
 
-Entropic and unbalanced plans are POT's (Flamary et al., 2021).
+Exact and entropic plans are POT's (Flamary et al., 2021). Unbalanced ones are not: of POT 0.9.7's methods for them
+"sinkhorn_stabilized" does not meet the optimality conditions, and the others underflow where a member lies far away.
 """
 
 from __future__ import annotations
@@ -19,10 +20,11 @@ from .errors import SplineFlowError
 Array = npt.NDArray[np.float64]
 MOST_EXACT = 5000
 MOST_CHAINS = 20_000
+MOST_ITERATIONS = 5000
 
 
 class Coupling(Protocol):
-    """A joint distribution of two snapshots."""
+    """A joint distribution of two snapshots. It sums to 1, but for `Unbalanced`, where mass is made and lost."""
 
     def plan(self, x: Array, y: Array) -> Array:
         """Return the joint [n, m], not negative, of snapshots [n, d] and [m, d]."""
@@ -40,13 +42,13 @@ class ExactOT:
             warnings.warn(
                 f"an exact plan of {len(x)} and {len(y)} members is slow: take Sinkhorn() or batch=512", stacklevel=3
             )
-        plan: Array = ot.emd([], [], ot.dist(x, y), numItermax=10_000_000)
+        plan: Array = ot.emd([], [], _cost(x, y), numItermax=10_000_000)
         return plan
 
 
 @dataclass(frozen=True)
 class Sinkhorn:
-    """The entropic plan (Cuturi, 2013).
+    """The entropic plan (Cuturi, 2013), iterated on logarithms: nothing underflows.
 
     Attributes:
         reg: regularisation, relative to the mean squared distance.
@@ -55,19 +57,23 @@ class Sinkhorn:
     reg: float = 0.05
 
     def plan(self, x: Array, y: Array) -> Array:
-        """Return the plan."""
+        """Return the plan; warns where it has not converged."""
         import ot
 
-        cost = ot.dist(x, y)
-        scale = _scale(cost)
-        # The stabilised iteration is POT's fast one that does not underflow; it warns where it has not converged.
-        plan: Array = ot.sinkhorn([], [], cost / scale, self.reg, method="sinkhorn_stabilized", numItermax=5000)
+        _positive(reg=self.reg)
+        cost = _cost(x, y)
+        # Not "sinkhorn_stabilized", which is faster: its plans of thousands of members were far from the marginals.
+        plan: Array = ot.sinkhorn([], [], cost / _scale(cost), self.reg, method="sinkhorn_log", numItermax=5000)
         return plan
 
 
 @dataclass(frozen=True)
 class Unbalanced:
     """The entropic plan with soft marginals, for populations that grow and die (Chizat et al., 2018).
+
+    The plan P minimises <C, P> + reg KL(P | a b^T) + reg_m (KL(P 1 | a) + KL(P^T 1 | b)) with uniform a, b and the
+    squared distances C divided by their mean: POT's problem, on logarithms, and with the translation of the potentials
+    that makes it converge fast (Sejourne, Vialard and Peyre, 2022).
 
     Attributes:
         reg: regularisation, relative to the mean squared distance.
@@ -78,14 +84,26 @@ class Unbalanced:
     reg_m: float = 1.0
 
     def plan(self, x: Array, y: Array) -> Array:
-        """Return the plan; its first marginal says how much each member is taken to grow."""
-        import ot
+        """Return the plan; its first marginal says how much each member is taken to grow. Warns if not converged."""
+        from scipy.special import logsumexp
 
-        cost = ot.dist(x, y)
-        a, b = np.full(len(x), 1 / len(x)), np.full(len(y), 1 / len(y))
-        plan: Array = ot.unbalanced.sinkhorn_unbalanced(
-            a, b, cost / _scale(cost), self.reg, self.reg_m, method="sinkhorn_stabilized", numItermax=5000
-        )
+        _positive(reg=self.reg, reg_m=self.reg_m)
+        cost = _cost(x, y)
+        cost /= _scale(cost)
+        log_a, log_b = -np.log(len(x)), -np.log(len(y))
+        f, g = np.zeros(len(x)), np.zeros(len(y))
+        damping = self.reg_m / (self.reg_m + self.reg)
+        for _ in range(MOST_ITERATIONS):
+            before = f
+            f = -damping * self.reg * (log_b + logsumexp((g - cost) / self.reg, axis=1))
+            g = -damping * self.reg * (log_a + logsumexp((f[:, None] - cost) / self.reg, axis=0))
+            excess = log_a + logsumexp(-f / self.reg_m) - log_b - logsumexp(-g / self.reg_m)
+            f, g = f + self.reg_m / 2 * excess, g - self.reg_m / 2 * excess
+            if np.abs(f - before).max() < 1e-8 * self.reg:
+                break
+        else:
+            warnings.warn(f"the unbalanced plan has not converged: take a reg above {self.reg:g}", stacklevel=3)
+        plan: Array = np.exp(log_a + log_b + (f[:, None] + g - cost) / self.reg)
         return plan
 
 
@@ -142,7 +160,8 @@ def chain(
     """Chain members of snapshots by couplings of consecutive ones.
 
     i_0 goes evenly over the first snapshot's members (with an unbalanced plan, in proportion to their growth);
-    i_{k+1} is drawn from row i_k of the plan of snapshots k and k + 1. With exact plans of uniform weights every
+    i_{k+1} is drawn from row i_k of the plan of snapshots k and k + 1, scaled to sum to 1; a row that rounding (or
+    death, in unbalanced plans) has emptied stands for the nearest member. With exact plans of uniform weights every
     snapshot's members are met evenly in expectation.
 
     Args:
@@ -150,7 +169,7 @@ def chain(
         coupling: see `resolve`.
         n: chains; four for each member of the largest snapshot without, at most 20 000.
         rng: a seed or a NumPy generator.
-        batch: couple random minibatches of this size by optimal assignment instead of whole snapshots; only "exact".
+        batch: couple random minibatches of this size by optimal assignment instead of whole snapshots; "exact" only.
 
     Returns:
         [n, m + 1] indices of members.
@@ -164,16 +183,17 @@ def chain(
         raise SplineFlowError(f"n must be a positive number of chains; got {n!r}")
     generator = np.random.default_rng(rng)
     if batch is not None:
-        if coupling != "exact":
+        if resolve(coupling) != ExactOT():
             raise SplineFlowError("minibatches are coupled by optimal assignment: coupling='exact'")
         return _minibatches(arrays, int(count), batch, generator)
     found = np.empty((count, len(arrays)), dtype=np.int64)
     kind = resolve(coupling)
     for k, (x, y) in enumerate(itertools.pairwise(arrays)):
-        plan = kind.plan(x, y)
+        plan = np.asarray(kind.plan(x, y), dtype=np.float64)
         if plan.shape != (len(x), len(y)) or not np.isfinite(plan).all() or plan.min() < -1e-12 or plan.sum() <= 0:
             raise SplineFlowError(
-                f"the plan of snapshots {k} and {k + 1} must be [{len(x)}, {len(y)}] and not negative"
+                f"the plan of snapshots {k} and {k + 1} must be [{len(x)}, {len(y)}], finite, not negative and not all"
+                f" zero; got shape {plan.shape}, sum {plan.sum():g}"
             )
         rows = np.maximum(plan, 0.0)
         mass = rows.sum(axis=1)
@@ -202,7 +222,6 @@ def _evenly(mass: Array, n: int, generator: np.random.Generator) -> npt.NDArray[
 
 def _minibatches(arrays: list[Array], n: int, batch: int, generator: np.random.Generator) -> npt.NDArray[np.int64]:
     from scipy.optimize import linear_sum_assignment
-    from scipy.spatial.distance import cdist
 
     if isinstance(batch, bool) or not isinstance(batch, (int, np.integer)) or batch < 1:
         raise SplineFlowError(f"batch must be a positive number of members; got {batch!r}")
@@ -211,10 +230,24 @@ def _minibatches(arrays: list[Array], n: int, batch: int, generator: np.random.G
         drawn = [generator.choice(len(a), batch, replace=batch > len(a)) for a in arrays]
         chains = [drawn[0]]
         for k in range(1, len(arrays)):
-            cost = cdist(arrays[k - 1][chains[-1]], arrays[k][drawn[k]], "sqeuclidean")
+            cost = _cost(arrays[k - 1][chains[-1]], arrays[k][drawn[k]])
             chains.append(drawn[k][linear_sum_assignment(cost)[1]])
         parts.append(np.stack(chains, axis=1))
     return np.concatenate(parts)[:n]
+
+
+def _cost(x: Array, y: Array) -> Array:
+    """Squared distances. Not ot.dist: its |x|^2 + |y|^2 - 2xy cancels where snapshots lie far from the origin."""
+    from scipy.spatial.distance import cdist
+
+    cost: Array = cdist(x, y, "sqeuclidean")
+    return cost
+
+
+def _positive(**given: float) -> None:
+    for name, value in given.items():
+        if not 0 < value < np.inf:
+            raise SplineFlowError(f"{name} must be a positive number; got {value!r}")
 
 
 def _scale(cost: Array) -> float:

@@ -109,7 +109,13 @@ def make_sde(
     seed: int = 42,
     noise: float | None = None,
 ) -> Panel:
-    """Simulate a stochastic system; `noise` replaces the diffusion where it is not zero. The rest as in `make_ode`."""
+    """Simulate a stochastic system; `noise` replaces the diffusion where it is not zero. The rest as in `make_ode`.
+
+    Raises:
+        SplineFlowError: Arguments out of range.
+    """
+    if noise is not None and not 0 <= noise < np.inf:
+        raise SplineFlowError(f"noise must be a diffusion, not negative; got {noise!r}")
     return _panel(system, n, times, missing, irregular, seed, True if noise is None else noise)
 
 
@@ -130,18 +136,11 @@ def _panel(
     if irregular:
         own = np.sort(rng.uniform(t[0], t[-1], (n, len(t) - 1)), axis=1)
         grid = np.concatenate([np.full((n, 1), t[0]), own], axis=1)
-    # All trajectories at all times, then each at its own.
-    every = np.unique(grid)
-    if noise is not None:
-        diffusion = made.noise if noise is True else np.where(made.noise > 0, float(noise), 0.0)
-        rows = simulate_noisy(made, x0, every, rng, diffusion)
-    elif irregular:
-        rows = _dense(made, x0, grid)
+    if noise is None:
+        values = simulate(made, x0, grid)
     else:
-        rows = simulate(made, x0, every)
-    values = rows
-    if irregular and noise is not None:
-        values = np.take_along_axis(rows, np.searchsorted(every, grid)[:, :, None], axis=1)
+        diffusion = made.noise if noise is True else np.where(made.noise > 0, float(noise), 0.0)
+        values = simulate_noisy(made, x0, grid, rng, diffusion)
     mask = None
     if missing > 0:
         mask = rng.uniform(size=values.shape) >= missing
@@ -149,18 +148,6 @@ def _panel(
         alone = mask.sum(axis=1) < 2
         mask[:, -1] |= alone
     return Panel(grid, values, mask, made)
-
-
-def _dense(system: System, x0: Array, grid: Array) -> Array:
-    """Return each trajectory at its own times."""
-    if system.flow is not None:
-        return np.stack([system.flow(x0[i : i + 1], grid[i])[0] for i in range(len(x0))])
-    # A fine common grid, then splines between its points: far below any error that is measured here.
-    from scipy.interpolate import make_interp_spline
-
-    fine = np.linspace(0, grid.max(), 4001)
-    rows = simulate(system, x0, fine)
-    return np.stack([make_interp_spline(fine, rows[i], k=5)(grid[i]) for i in range(len(x0))])
 
 
 _TIGON = "re-saved from Input/ of github.com/yutongo/TIGON as an .npz of x (cells, dimensions) and step (time index)"
@@ -222,7 +209,7 @@ def load_mesc(components: int = 5) -> Snapshots:
     """
     content = _content("mesc_pre", ("x", "hours"))
     x, hours = content["x"].astype(np.float64), content["hours"].astype(np.float64)
-    if x.ndim != 2 or hours.shape != (len(x),) or not np.isfinite(x).all():
+    if x.ndim != 2 or hours.shape != (len(x),) or not (np.isfinite(x).all() and np.isfinite(hours).all()):
         raise SplineFlowError("mesc_pre does not hold finite x [cells, genes] and hours [cells]")
     return _grouped("mesc", principal_components(x, components), hours, "h")
 
@@ -301,7 +288,7 @@ def _tigon(name: str, times: tuple[float, ...], unit: str, dims: int) -> Snapsho
     content = _content(name, ("x", "step"))
     x, step = content["x"].astype(np.float64), content["step"]
     fits = x.ndim == 2 and x.shape[1] == dims and step.shape == (len(x),) and np.isfinite(x).all()
-    if not fits or not np.array_equal(np.unique(step), np.arange(len(times))):
+    if not fits or step.dtype.kind not in "iu" or not np.array_equal(np.unique(step), np.arange(len(times))):
         raise SplineFlowError(f"{name} does not hold finite x [cells, {dims}] and step [cells] of 0..{len(times) - 1}")
     return _grouped(name, x, np.asarray(times, dtype=np.float64)[step], unit)
 
@@ -310,6 +297,9 @@ def _content(name: str, keys: tuple[str, ...]) -> dict[str, npt.NDArray[Any]]:
     content = read_npz(FILES[name].path())
     if not set(keys) <= set(content):
         raise SplineFlowError(f"{name} must hold {' and '.join(keys)}; it holds {', '.join(sorted(content))}")
+    for key in keys:
+        if content[key].dtype.kind not in "fiu":
+            raise SplineFlowError(f"{name}: {key} must hold numbers, not {content[key].dtype}")
     return content
 
 

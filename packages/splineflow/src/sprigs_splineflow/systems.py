@@ -27,7 +27,7 @@ class System:
         start: [n, d] initial states drawn by a generator.
         noise: [d] diffusion of the stochastic version.
         dt: step of the stochastic version's integrator.
-        flow: exact states [n, T, d] from starts [n, d] after times [T], where there is a closed form.
+        flow: exact states [n, T, d] from starts [n, d] after times [T] or [n, T], where there is a closed form.
         floor: states of the stochastic version are kept above it.
     """
 
@@ -49,7 +49,9 @@ def _linear(matrix: Array) -> tuple[Field, Callable[[Array, Array], Array]]:
     def flow(x0: Array, times: Array) -> Array:
         from scipy.linalg import expm
 
-        return np.stack([x0 @ expm(matrix * t).T for t in times], axis=1)
+        propagators = expm(matrix * times[..., None, None])
+        states: Array = (propagators @ x0[:, None, :, None])[..., 0]
+        return states
 
     return drift, flow
 
@@ -148,19 +150,41 @@ def make_system(name: str, rng: Any = None) -> System:
 
 
 def simulate(system: System, x0: Array, times: Array) -> Array:
-    """Return states [n, T, d] of the deterministic system at sorted times [T], x0 [n, d] being at time 0.
+    """Return states [n, T, d] of the deterministic system, x0 [n, d] being at time 0.
 
     Exact where there is a closed form; else the method of Dormand and Prince of order 8 at a relative tolerance of
     1e-10, all trajectories as one system.
+
+    Args:
+        system: what is solved.
+        x0: [n, d] starts.
+        times: sorted, [T], or [n, T] where each trajectory has its own.
+
+    Raises:
+        SplineFlowError: The solver gave up.
     """
     if system.flow is not None:
         return system.flow(x0, times)
+    if times.ndim == 1:
+        return _integrated(system, x0, np.ones((len(x0), 1)), times)
+    # Between two observations each trajectory gets a clock of its own that runs from 0 to 1: the field is autonomous.
+    x, now = x0, np.zeros(len(x0))
+    out = np.empty((*times.shape, system.dims))
+    for i, t in enumerate(times.T):
+        if (t > now).any():
+            x = _integrated(system, x, (t - now)[:, None], np.ones(1))[:, 0]
+        out[:, i], now = x, t
+    return out
+
+
+def _integrated(system: System, x0: Array, speed: Array, times: Array) -> Array:
+    """Solve dx/dt = speed f(x), speed [n, 1], for states [n, T, d] at times [T]."""
     from scipy.integrate import solve_ivp
 
     n, d = x0.shape
     solved = solve_ivp(
-        lambda t, y: system.drift(t, y.reshape(n, d)).ravel(), (0.0, float(times[-1])), x0.ravel(), "DOP853", times,
-        rtol=1e-10, atol=1e-10,
+        lambda t, y: (speed * system.drift(t, y.reshape(n, d))).ravel(), (0.0, float(times[-1])), x0.ravel(), "DOP853",
+        times, rtol=1e-10, atol=1e-10,
     )  # fmt: skip
     if not solved.success:
         raise SplineFlowError(f"{system.name} could not be integrated: {solved.message}")
@@ -168,15 +192,25 @@ def simulate(system: System, x0: Array, times: Array) -> Array:
 
 
 def simulate_noisy(system: System, x0: Array, times: Array, rng: np.random.Generator, noise: Array) -> Array:
-    """Return Euler-Maruyama paths [n, T, d] at sorted times [T], x0 [n, d] being at time 0."""
-    x, now = x0.copy(), 0.0
-    out = np.empty((len(x0), len(times), x0.shape[1]))
-    for i, t in enumerate(times):
-        steps = int(np.ceil((t - now) / system.dt - 1e-9))
+    """Return Euler-Maruyama paths [n, T, d] of dX = f dt + noise dW, x0 [n, d] being at time 0.
+
+    Args:
+        system: what is solved, with steps of at most its `dt`, and kept above its `floor`.
+        x0: [n, d] starts.
+        times: sorted, [T], or [n, T] where each trajectory has its own.
+        rng: of the increments.
+        noise: [d] diffusion g.
+    """
+    x, now = x0.copy(), np.zeros((1, 1))
+    out = np.empty((len(x0), times.shape[-1], x0.shape[1]))
+    for i in range(times.shape[-1]):
+        t = times[..., i].reshape(-1, 1)
+        # As many steps for all trajectories as the longest gap takes, each of its own length.
+        steps = int(np.ceil((t - now).max() / system.dt - 1e-9))
         for _ in range(steps):
             h = (t - now) / steps
             x = x + system.drift(0.0, x) * h + noise * np.sqrt(h) * rng.normal(size=x.shape)
             if system.floor is not None:
                 x = np.maximum(x, system.floor)
-        out[:, i], now = x, float(t)
+        out[:, i], now = x, t
     return out
