@@ -2,15 +2,15 @@
 //
 // path_sample: a thread (LANES = 1, few dimensions) or a warp (LANES = 32, lanes over dimensions) a sample. A thread looks
 // for the span, computes the basis functions and their slopes in registers and takes K + 1 neighbouring control points,
-// which lie together in memory; normal numbers are drawn by counter (Philox), so that they depend on seed, offset, sample
-// and dimension alone. An "element" is a sample of three dimensions, cubic, float32: it must move 48 bytes of control
-// points, 12 of index and time and 40 of results (knots stay in cache). A pair of normal numbers costs about 100
-// operations, the spline 90. The floor is memory.
+// which lie together in memory. Normal numbers are drawn by counter (Philox), four from one counter, so that they depend
+// on seed, offset, sample and dimension alone: neither on the launch nor on LANES. An "element" is a sample of three
+// dimensions, cubic, float32: it must move 48 bytes of control points, 8 of index and time and 52 of results (knots stay in
+// cache). A counter costs about 100 operations, the two pairs of normal numbers 130, the spline 120. The floor is memory.
 // banded_solve: a thread a record. The collocation matrix has K diagonals on either side and is totally positive, so that
 // elimination needs no pivots; the rows it still needs are a window in registers, upper diagonals go to a scratch array.
 // Arrays are time-major, [.., record]: neighbouring threads touch neighbouring addresses. Row i holds the observation at
 // time i; its entries stand in columns span - K .. span, the band's positions span - i .. span - i + K.
-// path_sample: moves 100 bytes and does 400 operations per element
+// path_sample: moves 108 bytes and does 350 operations per element
 // banded_solve: moves 48 bytes and does 90 operations per element
 //
 // variant: linear, float: -DREAL=float -DK=1
@@ -20,13 +20,13 @@
 // variant: quintic, float: -DREAL=float -DK=5
 // variant: cubic, double: -DREAL=double -DK=3
 // variant: quintic, double, warps: -DREAL=double -DK=5 -DLANES=32
-// at most, linear, float: path_sample 622, banded_solve 477
-// at most, quadratic, float: path_sample 658, banded_solve 802
-// at most, cubic, float: path_sample 717, banded_solve 970
-// at most, cubic, float, warps: path_sample 735, banded_solve 970
-// at most, quintic, float: path_sample 899, banded_solve 1424
-// at most, cubic, double: path_sample 883, banded_solve 1042
-// at most, quintic, double, warps: path_sample 1131, banded_solve 1644
+// at most, linear, float: path_sample 855, banded_solve 477
+// at most, quadratic, float: path_sample 922, banded_solve 802
+// at most, cubic, float: path_sample 995, banded_solve 970
+// at most, cubic, float, warps: path_sample 883, banded_solve 970
+// at most, quintic, float: path_sample 1197, banded_solve 1424
+// at most, cubic, double: path_sample 1356, banded_solve 1042
+// at most, quintic, double, warps: path_sample 1344, banded_solve 1644
 
 #ifndef REAL
 #define REAL float
@@ -41,28 +41,25 @@
 typedef unsigned int u32;
 typedef unsigned long long u64;
 
-// The K + 1 basis functions of a span at t, and what they add to the derivative. tau[0 .. 2K - 1] are the knots around the
-// span: tau[K - 1] <= t <= tau[K].
-__device__ inline void basis(const REAL* tau, REAL t, REAL* value, REAL* slope) {
+// The K + 1 basis functions of a span at t, and K weights of the differences of neighbouring control points in the
+// derivative: differences keep digits that slopes of basis functions, which cancel, would lose. tau[0 .. 2K - 1] are the
+// knots around the span: tau[K - 1] <= t <= tau[K].
+__device__ inline void basis(const REAL* tau, REAL t, REAL* value, REAL* rate) {
 #pragma unroll
-    for (int r = 0; r <= K; r++) value[r] = slope[r] = REAL(0);
+    for (int r = 0; r <= K; r++) value[r] = REAL(0);
     value[0] = REAL(1);
 #pragma unroll
     for (int p = 1; p <= K; p++) {
-        REAL saved = REAL(0), steep = REAL(0);
+        REAL saved = REAL(0);
 #pragma unroll
         for (int r = 0; r < p; r++) {
             const REAL right = tau[K + r], left = tau[K + r - p];
             const REAL share = value[r] / (right - left);
-            if (p == K) {
-                slope[r] = steep - K * share;
-                steep = K * share;
-            }
+            if (p == K) rate[r] = K * share;
             value[r] = saved + (right - t) * share;
             saved = (t - left) * share;
         }
         value[p] = saved;
-        if (p == K) slope[p] = steep;
     }
 }
 
@@ -77,53 +74,76 @@ __device__ inline int last_not_above(const REAL* values, int count, REAL t) {
     return low;
 }
 
-// A standard normal number of counter and seed: Philox 4x32-10 (Salmon et al., 2011), then Box and Muller.
-__device__ inline REAL normal(u64 counter, u64 seed) {
-    u32 c0 = (u32)counter, c1 = (u32)(counter >> 32), c2 = 0u, c3 = 0u;
+// Philox 4x32-10 (Salmon et al., 2011) of the counter (counter, 0).
+__device__ inline void philox(u64 counter, u64 seed, u32* c) {
+    c[0] = (u32)counter;
+    c[1] = (u32)(counter >> 32);
+    c[2] = c[3] = 0u;
     u32 k0 = (u32)seed, k1 = (u32)(seed >> 32);
 #pragma unroll
     for (int round = 0; round < 10; round++) {
-        const u64 a = (u64)0xD2511F53u * c0, b = (u64)0xCD9E8D57u * c2;
-        const u32 d0 = (u32)(b >> 32) ^ c1 ^ k0, d2 = (u32)(a >> 32) ^ c3 ^ k1;
-        c1 = (u32)b;
-        c3 = (u32)a;
-        c0 = d0;
-        c2 = d2;
+        const u64 a = (u64)0xD2511F53u * c[0], b = (u64)0xCD9E8D57u * c[2];
+        c[0] = (u32)(b >> 32) ^ c[1] ^ k0;
+        c[2] = (u32)(a >> 32) ^ c[3] ^ k1;
+        c[1] = (u32)b;
+        c[3] = (u32)a;
         k0 += 0x9E3779B9u;
         k1 += 0xBB67AE85u;
     }
+}
+
+// Two standard normal numbers of two words (Box and Muller).
+__device__ inline void normals(u32 radius, u32 angle, REAL& first, REAL& second) {
     // Open on the left: the logarithm of zero is never taken.
-    const REAL u = (REAL(c0 >> 8) + REAL(0.5)) * REAL(5.9604644775390625e-08);
-    const REAL v = REAL(c1 >> 8) * REAL(5.9604644775390625e-08);
+    const REAL u = REAL(radius) * REAL(2.3283064365386963e-10) + REAL(1.1641532182693481e-10);
+    const REAL r = sqrt(REAL(-2) * log(u)), turn = REAL(angle) * REAL(4.656612873077393e-10);
+    // In half turns: the reduction of large arguments would keep a table in local memory.
 #ifdef SPRIGS_EMULATOR
-    return sqrt(REAL(-2) * log(u)) * cos(REAL(6.283185307179586) * v);
+    first = r * REAL(cospi(turn));
+    second = r * REAL(sinpi(turn));
 #else
-    // Without the reduction of large arguments, which keeps a table in local memory.
-    return sqrt(REAL(-2) * log(u)) * cospi(REAL(2) * v);
+    REAL sine, cosine;
+    sincospi(turn, &sine, &cosine);
+    first = r * cosine;
+    second = r * sine;
 #endif
 }
 
+// coef: [rows][n][d]; knots: [G][n + K + 1]; sites: [G][n]; counts: [G], K + 1 to n; G is 1 (shared_grid) or rows; index and
+// t: [batch]; sigma: [batch]; the other results: [batch][d]. A row that does not exist gives NaN.
 // schedule 0: sigma = g. 1: the Brownian bridge between observations. 2: the same, as wide in every gap.
+// Noise of dimension j is number offset + b * (d rounded up to 4) + j of the seed; offset is a multiple of 4.
 extern "C" __global__ void __launch_bounds__(256, 2)
-path_sample(const REAL* coef, const REAL* knots, const REAL* sites, const int* counts, const int* index, const REAL* t,
-            REAL* mu, REAL* x, REAL* velocity, REAL* eps, REAL* sigma, int n, int d, int batch, int shared_grid,
-            int schedule, REAL g, u64 seed, u64 offset) {
+path_sample(const REAL* __restrict__ coef, const REAL* __restrict__ knots, const REAL* __restrict__ sites,
+            const int* __restrict__ counts, const int* __restrict__ index, const REAL* __restrict__ t,
+            REAL* __restrict__ mu, REAL* __restrict__ x, REAL* __restrict__ velocity, REAL* __restrict__ eps,
+            REAL* __restrict__ sigma, int rows, int n, int d, int batch, int shared_grid, int schedule, REAL g,
+            u64 seed, u64 offset) {
     const long long thread = (long long)blockIdx.x * blockDim.x + threadIdx.x;
     const int lane = (int)(thread % LANES);
+    const u64 blocks = (u64)(d + 3) / 4;
     for (long long b = thread / LANES; b < batch; b += (long long)gridDim.x * blockDim.x / LANES) {
         const long long i = index[b];
         const long long grid = shared_grid ? 0 : i;
+        const bool known = i >= 0 && i < rows;
+        const int count = known ? counts[grid] : 0;
+        if (count <= K || count > n) {
+            const REAL nothing = REAL(0) / REAL(0);
+            if (lane == 0) sigma[b] = nothing;
+            for (int j = lane; j < d; j += LANES)
+                mu[b * d + j] = x[b * d + j] = velocity[b * d + j] = eps[b * d + j] = nothing;
+            continue;
+        }
         const REAL* row = knots + grid * (n + K + 1);
         const REAL* observed = sites + grid * n;
-        const int count = counts[grid];
-        const REAL first = row[K], last = row[count];
-        const REAL held = t[b] < first ? first : (t[b] > last ? last : t[b]);
-        const REAL alive = held == t[b] ? REAL(1) : REAL(0);
+        const REAL time = t[b], first = row[K], last = row[count];
+        const REAL held = time < first ? first : (time > last ? last : time);
+        const REAL alive = held == time ? REAL(1) : REAL(0);
         const int span = K + last_not_above(row + K, count - K, held);
-        REAL tau[2 * K], value[K + 1], slope[K + 1];
+        REAL tau[2 * K], value[K + 1], rate[K];
 #pragma unroll
         for (int r = 0; r < 2 * K; r++) tau[r] = row[span - K + 1 + r];
-        basis(tau, held, value, slope);
+        basis(tau, held, value, rate);
         REAL s = g, ds = REAL(0);
         if (schedule > 0) {
             const int q = last_not_above(observed, count - 1, held);
@@ -136,20 +156,44 @@ path_sample(const REAL* coef, const REAL* knots, const REAL* sites, const int* c
         }
         if (lane == 0) sigma[b] = s;
         const REAL* points = coef + (i * n + span - K) * d;
-        for (int j = lane; j < d; j += LANES) {
-            REAL m = REAL(0), v = REAL(0);
+        auto put = [&](int j, REAL e) {
+            REAL before = points[j], m = value[0] * before, v = REAL(0);
 #pragma unroll
-            for (int r = 0; r <= K; r++) {
+            for (int r = 1; r <= K; r++) {
                 const REAL c = points[(long long)r * d + j];
                 m += value[r] * c;
-                v += slope[r] * c;
+                v += rate[r - 1] * (c - before);
+                before = c;
             }
-            const REAL e = normal(offset + (u64)b * (u64)d + (u64)j, seed);
             const long long at = b * d + j;
             mu[at] = m;
             x[at] = m + s * e;
             velocity[at] = alive * v + ds * e;
             eps[at] = e;
+        };
+        const u64 counter = offset / 4 + (u64)b * blocks;
+        u32 word[4];
+        REAL even, odd;
+        if (LANES == 1) {
+#pragma unroll 1
+            for (int j = 0; j < d; j += 4) {
+                philox(counter + (u64)j / 4, seed, word);
+                normals(word[0], word[1], even, odd);
+                put(j, even);
+                if (j + 1 < d) put(j + 1, odd);
+                if (j + 2 < d) {
+                    normals(word[2], word[3], even, odd);
+                    put(j + 2, even);
+                    if (j + 3 < d) put(j + 3, odd);
+                }
+            }
+        } else {
+            // Four lanes draw the same words, and each takes its own: dearer by a few operations, cheaper than to pass them.
+            for (int j = lane; j < d; j += LANES) {
+                philox(counter + (u64)j / 4, seed, word);
+                normals(j & 2 ? word[2] : word[0], j & 2 ? word[3] : word[1], even, odd);
+                put(j, j & 1 ? odd : even);
+            }
         }
     }
 }
@@ -163,9 +207,11 @@ __device__ inline REAL knot(const REAL* times, long long records, int count, int
     return (times[q * records] + times[(q + 1) * records]) / REAL(2);
 }
 
+// times, values, coef: [n][records]; counts: [records], K + 1 to n; upper: [n][K][records], scratch; knots:
+// [n + K + 1][records]. Nothing beyond a record's count is read.
 extern "C" __global__ void __launch_bounds__(128, 2)
-banded_solve(const REAL* times, const int* counts, const REAL* values, REAL* upper, REAL* knots, REAL* coef, int n,
-             int records) {
+banded_solve(const REAL* __restrict__ times, const int* __restrict__ counts, const REAL* __restrict__ values,
+             REAL* __restrict__ upper, REAL* __restrict__ knots, REAL* __restrict__ coef, int n, int records) {
     for (long long s = (long long)blockIdx.x * blockDim.x + threadIdx.x; s < records;
          s += (long long)gridDim.x * blockDim.x) {
         const int count = counts[s];
@@ -183,10 +229,10 @@ banded_solve(const REAL* times, const int* counts, const REAL* values, REAL* upp
             const REAL t = own[(long long)i * records];
             const int passed = K % 2 ? i - (K + 1) / 2 + 1 : i - K / 2;
             const int span = K + (passed < 0 ? 0 : (passed > count - K - 1 ? count - K - 1 : passed));
-            REAL tau[2 * K], value[K + 1], slope[K + 1], band[2 * K + 1];
+            REAL tau[2 * K], value[K + 1], rate[K], band[2 * K + 1];
 #pragma unroll
             for (int r = 0; r < 2 * K; r++) tau[r] = knot(own, records, count, span - K + 1 + r);
-            basis(tau, t, value, slope);
+            basis(tau, t, value, rate);
             // Registers have no addresses: every position is compared with every function's.
 #pragma unroll
             for (int p = 0; p <= 2 * K; p++) {
