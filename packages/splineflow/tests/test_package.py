@@ -1,6 +1,5 @@
 """The package as a user meets it: contract, commands, files, demo, pictures, claims."""
 
-import contextlib
 import json
 
 import numpy as np
@@ -135,8 +134,12 @@ def test_damaged_archives_raise_one_kind_of_error(tmp_path_factory, data):
     for _ in range(data.draw(st.integers(1, 4))):
         raw[data.draw(st.integers(0, len(raw) - 1))] = data.draw(st.integers(0, 255))
     bad.write_bytes(raw[: data.draw(st.integers(0, len(raw)))] if data.draw(st.booleans()) else raw)
-    with contextlib.suppress(SplineFlowError):
-        read_observations(bad)
+    try:
+        found = read_observations(bad)
+    except SplineFlowError:
+        return
+    # What is still read is what was written: archives carry checksums, only names and dates do not.
+    np.testing.assert_array_equal(found.values, np.ones((2, 4, 1)))
 
 
 def test_bad_commands(tmp_path):

@@ -219,8 +219,7 @@ def load_hsmm(folder: str | Path | None = None, components: int = 5) -> Snapshot
 
     Trapnell et al. (2014), Nat. Biotechnol. 32:381, as in Bioconductor's HSMMSingleCell (Artistic-2.0; Debian:
     `apt install r-bioc-hsmmsinglecell`). log(1 + FPKM) of genes expressed in at least a tenth of the cells, the 500
-    most variable, reduced to principal components divided by the first one's deviation. No default of this package
-    was chosen on it.
+    most variable, reduced to principal components divided by the first one's deviation.
 
     Args:
         folder: that holds HSMM_expr_matrix.rda and HSMM_sample_sheet.rda; without, R's libraries are looked through

@@ -230,8 +230,7 @@ STUDY = {"exp": 3.0, "harmonic": 4.0, "damped": 4.0, "van-der-pol": 4.0, "fitzhu
 def population_study(paths: Sequence[str] = SNAPSHOT_PATHS, draws: int = 6, first: int = 100) -> dict[str, Array]:
     """Return, for every system, log(W1 / linear's W1) [draws, paths] of left-out times of generated populations.
 
-    Five to seven snapshots at uneven random times. The default path for snapshots was chosen on the draws from 100 on,
-    before it was tried on any cells.
+    Five to seven snapshots at uneven random times. The default path for snapshots was chosen on the draws from 100 on.
     """
     found = {}
     for name, end in STUDY.items():
