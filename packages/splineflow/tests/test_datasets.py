@@ -12,7 +12,7 @@ from scipy.integrate import solve_ivp
 
 import sprigs
 from sprigs_splineflow import SplineFlowError, datasets, systems
-from sprigs_splineflow.datasets import hsmm_folders, make_ode, make_sde, principal_components
+from sprigs_splineflow.datasets import make_ode, make_sde, principal_components, r_folders
 
 MIRROR = Path(os.environ.get("SPRIGS_DATA", ""), "splineflow")
 needs_mirror = pytest.mark.skipif(
@@ -27,6 +27,31 @@ def test_trajectories_solve_the_system(name):
     for x in panel.values:
         peer = solve_ivp(panel.system.drift, (0, 2), x[0], "Radau", np.linspace(0, 2, 41), rtol=1e-9, atol=1e-9)
         np.testing.assert_allclose(x, peer.y.T, atol=1e-5 * max(1, np.abs(x).max()))
+
+
+def test_fixed_points_and_conserved_quantities():
+    """What is known of each of the classics without integrating it."""
+    made = {name: systems.make_system(name, 0) for name in systems.SYSTEMS}
+
+    def still(name, state):
+        np.testing.assert_allclose(made[name].drift(0.0, np.asarray(state, dtype=float)), 0, atol=1e-9)
+
+    c = made["duffing"].parameters
+    still("duffing", [np.sqrt(c["alpha"] / c["beta"]), 0])
+    c = made["brusselator"].parameters
+    still("brusselator", [c["a"], c["b"] / c["a"]])
+    c = made["toggle-switch"].parameters
+    roots = np.roots([1, -c["b"], 2, -2 * c["b"], 1 + c["a"] ** 2, -c["b"]])  # y from x = a / (1 + y^2)
+    y = roots[np.abs(roots.imag) < 1e-9].real[0]
+    still("toggle-switch", [c["a"] / (1 + y**2), y])
+    c = made["repressilator"].parameters
+    m = np.roots([1, -0.2, 1, -0.2 - c["alpha"]])
+    still("repressilator", np.full(6, m[np.abs(m.imag) < 1e-9].real[0]))
+    c = made["sir"].parameters
+    x = make_ode(made["sir"], 3, np.linspace(0, 20, 41)).values
+    # s + i - (gamma / beta) ln s does not change.
+    kept = x.sum(axis=2) - c["gamma"] / c["beta"] * np.log(x[..., 0])
+    np.testing.assert_allclose(kept, kept[:, :1] + 0 * kept, atol=1e-8)
 
 
 def test_closed_forms():
@@ -64,6 +89,11 @@ def test_constants_and_starts_are_in_the_papers_ranges(name):
         "lorenz": {"sigma": (8, 14), "rho": (20, 35), "beta": (2, 3.5)},
         "van-der-pol": {"mu": (2, 2)},
         "fitzhugh-nagumo": {"a": (0.7, 0.7), "b": (0.8, 0.8), "tau": (12.5, 12.5), "I": (0.5, 0.5)},
+        "duffing": {"delta": (0.1, 0.4), "alpha": (0.5, 1.5), "beta": (0.5, 1.5)},
+        "brusselator": {"a": (0.8, 1.2), "b": (2.6, 3.4)},
+        "toggle-switch": {"a": (3, 6), "b": (3, 6)},
+        "repressilator": {"alpha": (20, 60), "beta": (0.5, 2)},
+        "sir": {"beta": (0.8, 2), "gamma": (0.1, 0.4)},
         "ou": {"theta": (0.8, 0.8)},
     }[name]
     starts = {
@@ -72,6 +102,11 @@ def test_constants_and_starts_are_in_the_papers_ranges(name):
         "damped": (-1, 1),
         "lotka-volterra": (0.5, 2.5),
         "lorenz": (-15, 15),
+        "duffing": (-1.5, 1.5),
+        "brusselator": (0.5, 3),
+        "toggle-switch": (0, 3),
+        "repressilator": (0, 10),
+        "sir": (np.array([0.8, 0.005]), np.array([0.95, 0.05])),
     }
     drawn = [systems.make_system(name, seed) for seed in range(200)]
     for constant, (low, high) in ranges.items():
@@ -80,8 +115,9 @@ def test_constants_and_starts_are_in_the_papers_ranges(name):
         assert high - 0.05 * (high - low) <= max(values) <= high
     low, high = starts.get(name, (-2, 2))
     x0 = drawn[0].start(1000, np.random.default_rng(0))
-    np.testing.assert_allclose(x0.min(axis=0), low, atol=0.02 * (high - low))
-    np.testing.assert_allclose(x0.max(axis=0), high, atol=0.02 * (high - low))
+    low, high = (np.broadcast_to(end, drawn[0].dims) for end in (low, high))
+    np.testing.assert_allclose((x0.min(axis=0) - low) / (high - low), 0, atol=0.02)
+    np.testing.assert_allclose((x0.max(axis=0) - high) / (high - low), 0, atol=0.02)
 
 
 def test_the_same_seed_gives_the_same_panel():
@@ -277,17 +313,24 @@ def test_principal_components_are_numpys():
         principal_components(x, 9)
 
 
-def test_myoblasts(tmp_path):
-    with pytest.raises(sprigs.DataUnavailable, match="r-bioc-hsmmsinglecell"):
-        datasets.load_hsmm(tmp_path)
-    for name in datasets.HSMM_SHA256:
+@pytest.mark.parametrize(
+    ("load", "files", "package", "sizes"),
+    [
+        (datasets.load_hsmm, datasets.HSMM_SHA256, "HSMMSingleCell", [69, 74, 79, 49]),
+        (datasets.load_guo, datasets.GUO_SHA256, "destiny", [19, 23, 43, 75, 109, 159]),
+    ],
+)
+def test_cells_of_r_packages(load, files, package, sizes, tmp_path):
+    with pytest.raises(sprigs.DataUnavailable, match=f"r-bioc-{package.lower()}"):
+        load(tmp_path)
+    for name in files:
         (tmp_path / name).write_bytes(b"RDX3")
     with pytest.raises(sprigs.DataMismatch):
-        datasets.load_hsmm(tmp_path)
+        load(tmp_path)
     pytest.importorskip("rdata")
-    if not any(folder.is_dir() for folder in hsmm_folders()):
-        pytest.skip("HSMMSingleCell is not installed")
-    data = datasets.load_hsmm()
-    assert [len(a) for a in data.arrays] == [69, 74, 79, 49]
+    if not any(folder.is_dir() for folder in r_folders(package)):
+        pytest.skip(f"{package} is not installed")
+    data = load()
+    assert [len(a) for a in data.arrays] == sizes
     assert data.dims == 5
     assert np.concatenate(data.arrays)[:, 0].std() == pytest.approx(1.0)

@@ -1,4 +1,4 @@
-"""Panels of simulated systems, and snapshots of cells: the data of the paper's experiments, and one set more."""
+"""Panels of simulated systems, and snapshots of cells: the data of the paper's experiments, and two sets more."""
 
 from __future__ import annotations
 
@@ -167,6 +167,7 @@ HSMM_SHA256 = {
     "HSMM_expr_matrix.rda": "164937f63687f3fe3ec68f8509b7ba22b27b44bb7b3641ad462260675c4b015f",
     "HSMM_sample_sheet.rda": "599ddb58abd8795c6b8a06bb0b80c29c962043c3dce1ab32e46f6c87b140a622",
 }
+GUO_SHA256 = {"guo_norm.rda": "edf86b2ea39254b56628aaa61f16beab3c60be63aa1dbbd18bcd47f52a1bd01f"}
 
 
 def load_emt() -> Snapshots:
@@ -231,27 +232,8 @@ def load_hsmm(folder: str | Path | None = None, components: int = 5) -> Snapshot
         sprigs.DataMismatch: They are others.
         BackendUnavailable: The package rdata, which reads R's files, is missing.
     """
-    places = hsmm_folders() if folder is None else [Path(folder)]
-    found = next((p for p in places if all((p / name).is_file() for name in HSMM_SHA256)), None)
-    if found is None:
-        raise sprigs.DataUnavailable(
-            f"{' and '.join(HSMM_SHA256)} are not in {' or '.join(map(str, places))}: install Bioconductor's"
-            " HSMMSingleCell (Debian: apt install r-bioc-hsmmsinglecell), or pass the folder"
-        )
-    for name, sha256 in HSMM_SHA256.items():
-        digest = hashlib.sha256((found / name).read_bytes()).hexdigest()
-        if digest != sha256:
-            raise sprigs.DataMismatch(f"{found / name} has SHA-256 {digest}, expected {sha256} (release 1.18.0)")
-    try:
-        import rdata
-    except ModuleNotFoundError as missing:
-        raise BackendUnavailable("reading R's files needs rdata: pip install rdata") from missing
-    import warnings
-
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # rdata's own, on attributes that are not needed
-        sheet = rdata.read_rda(found / "HSMM_sample_sheet.rda")["HSMM_sample_sheet"]
-        matrix = rdata.read_rda(found / "HSMM_expr_matrix.rda")["HSMM_expr_matrix"]
+    read = _r_files("HSMMSingleCell", HSMM_SHA256, folder)
+    sheet, matrix = read["HSMM_sample_sheet"], read["HSMM_expr_matrix"]
     x = np.log1p(np.asarray(matrix, dtype=np.float64).T)
     hours = np.asarray([float(h) for h in sheet["Hours"]])
     if len(hours) != len(x) or not np.isfinite(x).all():
@@ -261,10 +243,58 @@ def load_hsmm(folder: str | Path | None = None, components: int = 5) -> Snapshot
     return _grouped("hsmm", principal_components(variable, components), hours, "h")
 
 
-def hsmm_folders() -> list[Path]:
-    """Return where HSMMSingleCell would lie in each of R's libraries."""
+def load_guo(folder: str | Path | None = None, components: int = 5) -> Snapshots:
+    """Mouse embryos from two cells to sixty-four, 428 cells, 48 genes by qPCR, time in divisions 1 to 6.
+
+    Guo et al. (2010), Dev. Cell 18:675, as in Bioconductor's destiny (`guo_norm`, normalised to housekeeping genes;
+    GPL-3; Debian: `apt install r-bioc-destiny`), reduced to principal components divided by the first one's deviation.
+
+    Args:
+        folder: that holds guo_norm.rda; without, R's libraries are looked through, as in `load_hsmm`.
+        components: how many, up to 48.
+
+    Raises:
+        sprigs.DataUnavailable, sprigs.DataMismatch, BackendUnavailable: As in `load_hsmm`.
+    """
+    guo = _r_files("destiny", GUO_SHA256, folder)["guo_norm"]
+    x = np.asarray(guo.assayData["exprs"], dtype=np.float64).T
+    division = np.log2(np.asarray(guo.phenoData.data["num_cells"], dtype=np.float64))
+    if x.ndim != 2 or division.shape != (len(x),) or not (np.isfinite(x).all() and np.isfinite(division).all()):
+        raise SplineFlowError("guo_norm does not hold finite expression [genes, cells] and num_cells [cells]")
+    return _grouped("guo", principal_components(x, components), division, "divisions")
+
+
+def r_folders(package: str) -> list[Path]:
+    """Return where an R package's data would lie in each of R's libraries."""
     named = [part for name in ("R_LIBS", "R_LIBS_USER", "R_LIBS_SITE") for part in os.environ.get(name, "").split(":")]
-    return [Path(library, "HSMMSingleCell", "data") for library in (*named, *R_LIBRARIES) if library]
+    return [Path(library, package, "data") for library in (*named, *R_LIBRARIES) if library]
+
+
+def _r_files(package: str, files: dict[str, str], folder: str | Path | None) -> dict[str, Any]:
+    """Return the objects of an R package's .rda files, each checked against its SHA-256 before it is read."""
+    places = r_folders(package) if folder is None else [Path(folder)]
+    found = next((p for p in places if all((p / name).is_file() for name in files)), None)
+    if found is None:
+        raise sprigs.DataUnavailable(
+            f"{' and '.join(files)} not in {' or '.join(map(str, places))}: install Bioconductor's {package}"
+            f" (Debian: apt install r-bioc-{package.lower()}), or pass the folder"
+        )
+    for name, sha256 in files.items():
+        digest = hashlib.sha256((found / name).read_bytes()).hexdigest()
+        if digest != sha256:
+            raise sprigs.DataMismatch(f"{found / name} has SHA-256 {digest}, expected {sha256}: another release")
+    try:
+        import rdata
+    except ModuleNotFoundError as missing:
+        raise BackendUnavailable("reading R's files needs rdata: pip install rdata") from missing
+    import warnings
+
+    objects: dict[str, Any] = {}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # rdata's own, on attributes that are not needed
+        for name in files:
+            objects |= rdata.read_rda(found / name)
+    return objects
 
 
 def principal_components(x: Array, components: int) -> Array:

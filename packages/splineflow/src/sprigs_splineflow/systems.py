@@ -1,4 +1,4 @@
-"""Dynamical systems with known fields, deterministic and stochastic (the paper's code, and two classics)."""
+"""Dynamical systems with known fields, deterministic and stochastic (the paper's code, and classics beside)."""
 
 from __future__ import annotations
 
@@ -122,6 +122,64 @@ def _fitzhugh_nagumo(u: Callable[..., float]) -> System:
     return System("fitzhugh-nagumo", 2, constants, drift, _box(-2, 2, 2), np.full(2, 0.08), 0.01)
 
 
+def _duffing(u: Callable[..., float]) -> System:
+    """Two wells and friction."""
+    delta, alpha, beta = u(0.1, 0.4), u(0.5, 1.5), u(0.5, 1.5)
+
+    def drift(t: Any, x: Array) -> Array:
+        return np.stack([x[..., 1], alpha * x[..., 0] - beta * x[..., 0] ** 3 - delta * x[..., 1]], axis=-1)
+
+    constants = {"delta": delta, "alpha": alpha, "beta": beta}
+    return System("duffing", 2, constants, drift, _box(-1.5, 1.5, 2), np.array([0.0, 0.08]), 0.005)
+
+
+def _brusselator(u: Callable[..., float]) -> System:
+    """Prigogine and Lefever's autocatalytic reaction, on its limit cycle for b > 1 + a^2."""
+    a, b = u(0.8, 1.2), u(2.6, 3.4)
+
+    def drift(t: Any, x: Array) -> Array:
+        made = x[..., 0] ** 2 * x[..., 1]
+        return np.stack([a + made - (b + 1) * x[..., 0], b * x[..., 0] - made], axis=-1)
+
+    return System("brusselator", 2, {"a": a, "b": b}, drift, _box(0.5, 3, 2), np.full(2, 0.08), 0.005, floor=1e-8)
+
+
+def _toggle(u: Callable[..., float]) -> System:
+    """Two genes that repress each other, with Hill's exponent 2 (Gardner, Cantor and Collins 2000)."""
+    a, b = u(3, 6), u(3, 6)
+
+    def drift(t: Any, x: Array) -> Array:
+        return np.stack([a / (1 + x[..., 1] ** 2) - x[..., 0], b / (1 + x[..., 0] ** 2) - x[..., 1]], axis=-1)
+
+    return System("toggle-switch", 2, {"a": a, "b": b}, drift, _box(0, 3, 2), np.full(2, 0.08), floor=1e-8)
+
+
+def _repressilator(u: Callable[..., float]) -> System:
+    """Three genes in a ring of repression, messengers then proteins (Elowitz and Leibler 2000)."""
+    alpha, beta = u(20, 60), u(0.5, 2)
+
+    def drift(t: Any, x: Array) -> Array:
+        m, p = x[..., :3], x[..., 3:]
+        return np.concatenate([alpha / (1 + np.roll(p, 1, axis=-1) ** 2) - m + 0.2, beta * (m - p)], axis=-1)
+
+    constants = {"alpha": alpha, "beta": beta}
+    return System("repressilator", 6, constants, drift, _box(0, 10, 6), np.full(6, 0.08), floor=1e-8)
+
+
+def _sir(u: Callable[..., float]) -> System:
+    """Kermack and McKendrick's epidemic: shares of susceptible and infected."""
+    beta, gamma = u(0.8, 2), u(0.1, 0.4)
+
+    def drift(t: Any, x: Array) -> Array:
+        caught = beta * x[..., 0] * x[..., 1]
+        return np.stack([-caught, caught - gamma * x[..., 1]], axis=-1)
+
+    def start(n: int, rng: np.random.Generator) -> Array:
+        return np.stack([rng.uniform(0.8, 0.95, n), rng.uniform(0.005, 0.05, n)], axis=1)
+
+    return System("sir", 2, {"beta": beta, "gamma": gamma}, drift, start, np.full(2, 0.01), floor=0.0)
+
+
 SYSTEMS: dict[str, Callable[[Callable[..., float]], System]] = {
     "exp": _exp,
     "harmonic": _harmonic,
@@ -130,12 +188,17 @@ SYSTEMS: dict[str, Callable[[Callable[..., float]], System]] = {
     "lorenz": _lorenz,
     "van-der-pol": _van_der_pol,
     "fitzhugh-nagumo": _fitzhugh_nagumo,
+    "duffing": _duffing,
+    "brusselator": _brusselator,
+    "toggle-switch": _toggle,
+    "repressilator": _repressilator,
+    "sir": _sir,
     "ou": _ou,
 }
 
 
 def make_system(name: str, rng: Any = None) -> System:
-    """Draw a system's constants from the ranges of the paper's code.
+    """Draw a system's constants: from the ranges of the paper's code where it has the system.
 
     Args:
         name: a key of `SYSTEMS`.
