@@ -26,6 +26,7 @@ from .training import Plan, Scaling, moments, train
 Array = npt.NDArray[np.float64]
 SCHEDULES = ("constant", "bridge", "bridge-rescaled")
 PATHS = ("bspline", "linear", "pchip", "akima")
+WIDE, NARROW = 0.08, 0.01  # tubes around snapshots' chains and noisy paths, and around smooth trajectories
 UNEVEN = 8  # the longest gap over the median from which a raw-time spline through snapshots is warned of
 
 
@@ -50,7 +51,7 @@ class SplineFlow:
         shape: str | None = None,
         smoothing: Any = None,
         schedule: str | None = None,
-        sigma: float = 0.08,
+        sigma: float | None = None,
         g: Any = None,
         extrapolation: str = "mask",
         t_sampler: TimeSampler = "uniform",
@@ -76,7 +77,8 @@ class SplineFlow:
             parametrization: as there; None takes "time" for trajectories and "centripetal" for snapshots.
             schedule: "constant" (sigma), "bridge" or "bridge-rescaled" (g); None takes "constant", for stochastic
                 systems "bridge".
-            sigma: width of the tube, in standard deviations of the states.
+            sigma: width of the tube, in standard deviations of the states. A tube smooths the field, an error of about
+                sigma^2 of it, so that None takes 0.01 for trajectories; 0.08, the paper's, for snapshots and noise.
             g: diffusion in the data's units, a number or one for each dimension; estimated without.
             t_sampler: as in `ConditionalPath.sample`.
             hidden, activation, autonomous: the network; `autonomous=True` leaves time out of its input, which is right
@@ -216,7 +218,7 @@ class SplineFlow:
         kind = self.schedule or ("bridge" if self.stochastic else "constant")
         g = self._diffusion(records, kind, x_std, d)
         self.kind_, self.degree_ = self._choose(records, g * x_std if g is not None else None, unpaired)
-        path = self._path(times, scaled, mask, unpaired, _schedule(kind, self.sigma, g))
+        path = self._path(times, scaled, mask, unpaired, _schedule(kind, self._sigma(unpaired), g))
         self.path_ = path.to(device)
         self.time_range_ = path.time_range
         generator = torch.Generator(device)
@@ -256,16 +258,18 @@ class SplineFlow:
                 raise SplineFlowError(f"{name} must be a positive whole number; got {value!r}")
         for name, least in (("lr", 1e-12), ("weight_decay", 0.0), ("sigma", 0.0)):
             value = getattr(self, name)
+            if name == "sigma" and value is None:
+                continue
             if not isinstance(value, (int, float)) or not least <= value < float("inf"):
                 raise SplineFlowError(f"{name} must be a number of at least {least:g}; got {value!r}")
-        if self.stochastic and self.schedule == "constant" and not self.sigma > 0:
+        if self.stochastic and self.schedule == "constant" and self.sigma == 0:
             raise SplineFlowError("a score needs sigma above 0: with no noise around the path there is none to learn")
 
     def _diffusion(self, records: Any, kind: str, x_std: Array, d: int) -> Array | None:
         """Return g of standardised states, or None where nothing needs it."""
         if kind == "constant" and self.g is None:
             # Paper's code: a constant tube is its own diffusion.
-            return np.full(d, float(self.sigma)) if self.stochastic else None
+            return np.full(d, self._sigma(unpaired=False)) if self.stochastic else None
         if self.g is None:
             g = diffusion_of(records)
         else:
@@ -276,6 +280,11 @@ class SplineFlow:
         # A dimension without noise would have no bridge at all.
         floor = 1e-6 * x_std
         return np.asarray(np.maximum(g, floor) / x_std)
+
+    def _sigma(self, unpaired: bool) -> float:
+        if self.sigma is not None:
+            return float(self.sigma)
+        return WIDE if unpaired or self.stochastic else NARROW
 
     def _choose(self, records: Any, g: Array | None, unpaired: bool) -> tuple[str, int]:
         if self.path != "bspline":
