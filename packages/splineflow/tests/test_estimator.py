@@ -527,3 +527,18 @@ def test_bad_calls(oscillator):
     ):
         with pytest.raises(SplineFlowError, match=message):
             call()
+
+
+def test_tubes_by_default():
+    """Narrow around smooth trajectories, whose field a wide one smooths; the paper's around snapshots and noise."""
+    times, values = np.arange(6.0), np.random.default_rng(0).normal(size=(5, 6, 2)).cumsum(axis=1)
+
+    def width(fit, **options):
+        model = SplineFlow(max_steps=1, hidden=(4,), progress=False, **options)
+        return fit(model).path_.schedule.sigma
+
+    assert width(lambda m: m.fit(times, values)) == 0.01
+    assert width(lambda m: m.fit_snapshots([*values.swapaxes(0, 1)], times)) == 0.08
+    assert width(lambda m: m.fit(times, values), stochastic=True, schedule="constant") == 0.08
+    assert width(lambda m: m.fit(times, values), sigma=0.3) == 0.3
+    assert width(lambda m: m.fit(times, values), sigma=0) == 0

@@ -455,6 +455,28 @@ def test_conditional_velocity_satisfies_the_continuity_equation(schedule):
         np.testing.assert_allclose(change + divergence, 0, atol=1e-5)
 
 
+class Widening:
+    """A schedule of a user's own: no bridge, but not constant either."""
+
+    margin, bridges = 0.0, False
+
+    def width(self, t, left, right):
+        return 0.1 + 0.2 * t, torch.full_like(t, 0.2)
+
+
+@pytest.mark.parametrize("given", [False, True])
+def test_a_width_that_changes_with_time(given):
+    times, values, mask = panel(3)
+    path = BSplinePath.fit(times, values, mask, schedule=Widening(), **DOUBLE)
+    t = torch.linspace(float(times.min()), float(times.max()), 500, dtype=torch.float64) if given else None
+    drawn = path.sample(500, torch.Generator().manual_seed(0), t=t)
+    sigma = (0.1 + 0.2 * drawn.t)[:, None]
+    np.testing.assert_allclose(drawn.sigma, sigma.expand_as(drawn.x))
+    np.testing.assert_allclose(drawn.x, drawn.mu + sigma * drawn.score_noise, atol=1e-12)
+    slope = path.evaluate(drawn.index, drawn.t, 1)
+    np.testing.assert_allclose(drawn.velocity, slope + 0.2 * drawn.score_noise, atol=1e-9)
+
+
 @pytest.mark.parametrize("sampler", ["uniform", "stratified", "interval", lambda b, g: torch.linspace(0, 1, b)])
 def test_time_samplers(sampler):
     times, values, _ = panel(19, n=8)

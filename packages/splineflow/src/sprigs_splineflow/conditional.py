@@ -83,6 +83,7 @@ class ConditionalPath:
         self.schedule: Schedule = schedule or ConstantSigma(DEFAULT_SIGMA * spread(records))
         self._polynomial = polynomial
         self._map = time_map
+        self._constant: tuple[Schedule, Tensor] | None = None
         padded = np.where(np.arange(records.sites.shape[1]) < records.counts[:, None], records.sites, math.inf)
         if padded.shape[1] == 1:
             padded = np.concatenate([padded, np.full_like(padded, math.inf)], axis=1)
@@ -310,15 +311,22 @@ class ConditionalPath:
 
     def _tube(self, index: Tensor, t: Tensor, given: bool) -> tuple[Tensor, Tensor, Tensor | None]:
         """Return weight [B, d], sigma [B, 1 or d] and its derivative, None for zero."""
+        everywhere = torch.ones(1, 1, dtype=self.dtype, device=self.device).expand(len(index), self.dims)
+        cut = self.extrapolation == "mask" and (given or self.records.layout == "dimension")
+        constant = isinstance(self.schedule, ConstantSigma)
+        if constant and not cut:
+            return everywhere, self._constant_width(), None
         grid = self._grid_of(index)
         times = t if grid.ndim == 1 else t[:, None].expand(grid.shape)
-        everywhere = torch.ones(1, 1, dtype=self.dtype, device=self.device).expand(len(index), self.dims)
-        if self.extrapolation == "mask" and (given or self.records.layout == "dimension"):
+        if cut:
             inside = (times >= self._sites.first[grid]) & (times <= self._sites.last[grid])
             everywhere = (inside if inside.ndim == 2 else inside[:, None].expand(-1, self.dims)).to(self.dtype)
+        if constant:
+            return everywhere, self._constant_width(), None
         if not self.schedule.bridges:
-            column = t[:, None].to(self.dtype)
-            return everywhere, self.schedule.width(column, column, column)[0], None
+            column = t[:, None]
+            sigma, dsigma = self.schedule.width(column, column, column)
+            return everywhere, sigma.to(self.dtype), dsigma.to(self.dtype)
         left, right = self._gap(grid, times)
         gap = right - left
         margin = self.schedule.margin * gap
@@ -336,6 +344,14 @@ class ConditionalPath:
             near = (times - left < 0.999 * margin) | (right - times < 0.999 * margin)
             everywhere = everywhere.masked_fill(near & ~none, 0.0)
         return everywhere, sigma, dsigma
+
+    def _constant_width(self) -> Tensor:
+        """Return sigma [1, 1] or [1, d] of a schedule that is the same at all times."""
+        kept = self._constant
+        if kept is None or kept[0] is not self.schedule or kept[1].device != self.device:
+            none = torch.zeros(1, 1, dtype=self.dtype, device=self.device)
+            self._constant = kept = (self.schedule, self.schedule.width(none, none, none)[0])
+        return kept[1]
 
     def marginal_error(self) -> float:
         """Return the largest distance between the path and an observation, in the observations' units.

@@ -11,6 +11,7 @@ from typing import Any
 import numba
 import numpy as np
 
+BLOCK = 64  # pairs whose rows are asked for together
 _jit = numba.njit(cache=True, nogil=True, error_model="numpy")
 
 
@@ -147,7 +148,7 @@ def rows_of_shared(weights: Any, control: Any, dims: int, rows: Any) -> None:
 @_jit
 def pairs(
     times: Any, pieces: Any, last: Any, rows: Any, layout: int, dims: int, index: Any, t: Any, mu: Any, slope: Any
-) -> None:
+) -> float:
     """Fill values and velocities [B, d] at pairs of trajectories and times.
 
     Args:
@@ -158,12 +159,20 @@ def pairs(
         index: [B].
         t: [B, 1], or [B, d] by dimension.
         mu, slope: [B, d].
+
+    Returns:
+        Nothing of use: a sum of what was loaded ahead, which keeps the loads.
     """
     most = times.shape[1] - 1
     order, width = rows.shape[1], rows.shape[2]
     columns = dims if layout == 2 else 1
-    for b in range(len(index)):
-        for column in range(columns):
+    entries = len(index) * columns
+    where, local, alive = np.empty(BLOCK, np.int64), np.empty(BLOCK), np.empty(BLOCK)
+    touched = 0.0
+    for start in range(0, entries, BLOCK):
+        size = min(BLOCK, entries - start)
+        b, column = start // columns, start % columns
+        for e in range(size):
             series = index[b] * dims + column if layout == 2 else index[b]
             g = 0 if layout == 0 else series
             moment = t[b, column]
@@ -185,19 +194,32 @@ def pairs(
                     half = length >> 1
                     low += half if held >= times[g, low + half] else 0
                     length -= half
-            local = held - times[g, low]
-            alive = 1.0 if held == moment else 0.0
-            row = series * most + low
+            local[e] = held - times[g, low]
+            alive[e] = 1.0 if held == moment else 0.0
+            where[e] = series * most + low
+            column += 1
+            if column == columns:
+                b, column = b + 1, 0
+        # Rows lie anywhere in memory: loads close together wait for it together, not one after another.
+        for e in range(size):
+            touched += rows[where[e], 0, 0] + rows[where[e], order - 1, width - 1]
+        b, column = start // columns, start % columns
+        for e in range(size):
+            row, h, moves = where[e], local[e], alive[e]
             if order == 4:
                 for j in range(width):
                     c0, c1, c2, c3 = rows[row, 0, j], rows[row, 1, j], rows[row, 2, j], rows[row, 3, j]
-                    mu[b, column + j] = ((c3 * local + c2) * local + c1) * local + c0
-                    slope[b, column + j] = alive * ((3 * c3 * local + 2 * c2) * local + c1)
-                continue
-            for j in range(width):
-                value, step = rows[row, order - 1, j] * 1.0, 0.0
-                for q in range(order - 2, -1, -1):
-                    step = step * local + value
-                    value = value * local + rows[row, q, j]
-                mu[b, column + j] = value
-                slope[b, column + j] = alive * step
+                    mu[b, column + j] = ((c3 * h + c2) * h + c1) * h + c0
+                    slope[b, column + j] = moves * ((3 * c3 * h + 2 * c2) * h + c1)
+            else:
+                for j in range(width):
+                    value, step = rows[row, order - 1, j] * 1.0, 0.0
+                    for q in range(order - 2, -1, -1):
+                        step = step * h + value
+                        value = value * h + rows[row, q, j]
+                    mu[b, column + j] = value
+                    slope[b, column + j] = moves * step
+            column += 1
+            if column == columns:
+                b, column = b + 1, 0
+    return touched

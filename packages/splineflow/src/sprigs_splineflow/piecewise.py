@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import importlib.util
 import math
 from typing import Any
@@ -147,6 +148,7 @@ class PiecewisePolynomial:
         return mu, slope
 
 
+@functools.cache
 def compiled() -> Any:
     """Return the module compiled by numba, or None where numba is missing."""
     if importlib.util.find_spec("numba") is None:
