@@ -13,6 +13,7 @@ from scipy.integrate import solve_ivp
 import sprigs
 from sprigs_splineflow import SplineFlowError, datasets, systems
 from sprigs_splineflow.datasets import make_ode, make_sde, principal_components, r_folders
+from sprigs_splineflow.files import read_observations
 
 MIRROR = Path(os.environ.get("SPRIGS_DATA", ""), "splineflow")
 needs_mirror = pytest.mark.skipif(
@@ -334,3 +335,33 @@ def test_cells_of_r_packages(load, files, package, sizes, tmp_path):
     assert [len(a) for a in data.arrays] == sizes
     assert data.dims == 5
     assert np.concatenate(data.arrays)[:, 0].std() == pytest.approx(1.0)
+
+
+def test_cells_of_anndata(tmp_path):
+    anndata = pytest.importorskip("anndata")
+    from scipy.sparse import csr_matrix
+
+    rng = np.random.default_rng(0)
+    x = rng.poisson(1.0, (30, 4)).astype(np.float32)
+    adata = anndata.AnnData(csr_matrix(x), obs={"day": np.repeat([2.0, 0.0, 10.0], 10)})
+    adata.obs["day"] = adata.obs["day"].astype("category")
+    adata.obsm["X_pca"] = rng.normal(size=(30, 3))
+    found = datasets.from_anndata(adata, "day")
+    np.testing.assert_array_equal(found.times, [0, 2, 10])
+    np.testing.assert_array_equal(found.arrays[0], adata.obsm["X_pca"][10:20])
+    np.testing.assert_array_equal(datasets.from_anndata(adata, "day", "X").arrays[2], x[20:])
+    adata.write_h5ad(tmp_path / "cells.h5ad")
+    read = read_observations(tmp_path / "cells.h5ad", "day")
+    np.testing.assert_array_equal(read.snapshots[1], adata.obsm["X_pca"][:10])
+    assert read_observations(tmp_path / "cells.h5ad", "day", "X").names == tuple(adata.var_names)
+    adata.obs["stage"] = ["early"] * 30
+    adata.obs["gone"] = np.nan
+    adata.obsm["broken"] = np.full((30, 2), np.inf)
+    for arguments in (("hour",), ("day", "X_umap"), ("stage",), ("gone",), ("day", "broken")):
+        with pytest.raises(SplineFlowError):
+            datasets.from_anndata(adata, *arguments)
+    raw = (tmp_path / "cells.h5ad").read_bytes()
+    for damaged in (b"", b"no HDF5", raw[: len(raw) // 2]):
+        (tmp_path / "bad.h5ad").write_bytes(damaged)
+        with pytest.raises(SplineFlowError, match="cannot be read"):
+            read_observations(tmp_path / "bad.h5ad")

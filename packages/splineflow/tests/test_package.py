@@ -117,7 +117,7 @@ def test_bad_archives(tmp_path):
     np.savez(file, times=np.array([object()]), values=np.zeros(1))
     with pytest.raises(SplineFlowError, match="cannot be read"):
         read_observations(file)
-    with pytest.raises(SplineFlowError, match=r"\.npz or \.csv"):
+    with pytest.raises(SplineFlowError, match=r"\.npz, \.csv or \.h5ad"):
         read_observations(tmp_path / "a.h5")
     with pytest.raises(SplineFlowError, match=r"\.npz or \.csv"):
         write_paths(tmp_path / "a.h5", np.zeros(1), np.zeros((1, 1, 1)), ("a",))

@@ -39,20 +39,22 @@ def _clean_errors() -> Iterator[None]:
 @click.option("--autonomous", is_flag=True, help="A law that does not change with time.")
 @click.option("--coupling", default="exact", show_default=True,
               type=click.Choice(["exact", "sinkhorn", "unbalanced", "independent"]), help="Of snapshots.")  # fmt: skip
+@click.option("--time-key", default="time", show_default=True, help="Column of obs in an .h5ad file.")
+@click.option("--rep", default="X_pca", show_default=True, help="Key of obsm in an .h5ad file, or X.")
 @click.option("--steps", default=3000, show_default=True, help="Training steps.")
 @click.option("--hidden", default="256,256,256,256", show_default=True, help="Widths of the network's layers.")
 @click.option("--seed", default=0, show_default=True)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def fit(
     data: Path, out: Path, degree: str, path: str, parametrization: str | None, stochastic: bool, autonomous: bool,
-    coupling: str, steps: int, hidden: str, seed: int, as_json: bool,
+    coupling: str, time_key: str, rep: str, steps: int, hidden: str, seed: int, as_json: bool,
 ) -> None:  # fmt: skip
-    """Learn a vector field from DATA (.npz or .csv): trajectories, or snapshots of populations."""
+    """Learn a vector field from DATA (.npz, .csv, .h5ad): trajectories, or snapshots of populations."""
     from .estimator import SplineFlow
     from .files import read_observations
 
     with _clean_errors():
-        seen = read_observations(data)
+        seen = read_observations(data, time_key, rep)
         try:
             widths = tuple(int(w) for w in hidden.split(","))
             order: int | str = degree if degree == "auto" else int(degree)

@@ -170,6 +170,38 @@ HSMM_SHA256 = {
 GUO_SHA256 = {"guo_norm.rda": "edf86b2ea39254b56628aaa61f16beab3c60be63aa1dbbd18bcd47f52a1bd01f"}
 
 
+def from_anndata(adata: Any, time_key: str, use_rep: str = "X_pca", unit: str = "") -> Snapshots:
+    """Return the cells of an AnnData object as snapshots, for `SplineFlow.fit_snapshots`.
+
+    Args:
+        adata: anndata's, or anything with `obs`, `obsm` and `X`.
+        time_key: column of `obs`: numbers, or categories that read as numbers.
+        use_rep: key of `obsm` whose [cells, d] are the states, or "X" for the expression matrix itself.
+        unit: of time.
+
+    Raises:
+        SplineFlowError: There is no such column or representation, times that are no numbers, states not finite.
+    """
+    if time_key not in adata.obs:
+        raise SplineFlowError(f"obs has no column {time_key!r}; it has {', '.join(map(str, adata.obs)) or 'none'}")
+    try:
+        when = np.asarray(adata.obs[time_key].astype(str).astype(float), dtype=np.float64)
+    except ValueError as error:
+        raise SplineFlowError(
+            f"obs[{time_key!r}] must hold numbers, or categories that read as such: {error}"
+        ) from error
+    if use_rep != "X" and use_rep not in adata.obsm:
+        raise SplineFlowError(f"obsm has no {use_rep!r}; it has {', '.join(adata.obsm) or 'none'} (or use 'X')")
+    x = adata.X if use_rep == "X" else adata.obsm[use_rep]
+    try:
+        x = np.asarray(x.toarray() if hasattr(x, "toarray") else x, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise SplineFlowError(f"{use_rep} must hold numbers: {error}") from error
+    if x.ndim != 2 or len(x) != len(when) or not (np.isfinite(x).all() and np.isfinite(when).all()):
+        raise SplineFlowError(f"{use_rep} must be finite [cells, d], and every cell must have a time")
+    return _grouped("cells", x, when, unit)
+
+
 def load_emt() -> Snapshots:
     """TGFB1-induced epithelial-mesenchymal transition of A549 cells, 3133 cells in three latent dimensions, 0 h to 7 d.
 

@@ -1,4 +1,4 @@
-"""Observations as files: NumPy's .npz and CSV. Outside bytes are taken as hostile."""
+"""Observations as files: NumPy's .npz, CSV and .h5ad. Outside bytes are taken as hostile."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from .errors import SplineFlowError
+from .errors import BackendUnavailable, SplineFlowError
 
 Array = npt.NDArray[np.float64]
 MOST_BYTES = 4 << 30  # of arrays in a file: a small archive can hold a large one
@@ -39,22 +39,30 @@ class Observations:
     cond: Array | None = None
 
 
-def read_observations(file: str | Path) -> Observations:
+def read_observations(file: str | Path, time_key: str = "time", use_rep: str = "X_pca") -> Observations:
     """Read trajectories or snapshots.
 
     `.npz` with `times` [n] or [N, n] and `values` [N, n, d] (NaN for missing, or `mask`; optionally `cond` [N, c])
     holds trajectories; with `x` [cells, d] and `time` [cells] it holds snapshots. A CSV file with the columns `id`,
-    `time` and one for each dimension holds trajectories (an empty field is missing); without `id`, snapshots.
+    `time` and one for each dimension holds trajectories (an empty field is missing); without `id`, snapshots. `.h5ad`
+    (anndata) holds snapshots, read with `datasets.from_anndata`.
+
+    Args:
+        file: its name says what it is.
+        time_key, use_rep: column of `obs` and key of `obsm` of an .h5ad file.
 
     Raises:
         SplineFlowError: The file cannot be read or holds something else.
+        BackendUnavailable: An .h5ad file without the package anndata.
     """
     path = Path(file)
+    if path.suffix == ".h5ad":
+        return _from_h5ad(path, time_key, use_rep)
     if path.suffix == ".npz":
         return _from_arrays(read_npz(path), path)
     if path.suffix == ".csv":
         return _from_rows(path)
-    raise SplineFlowError(f"{path} must end in .npz or .csv")
+    raise SplineFlowError(f"{path} must end in .npz, .csv or .h5ad")
 
 
 def read_npz(path: Path) -> dict[str, npt.NDArray[Any]]:
@@ -97,6 +105,22 @@ def _from_arrays(content: dict[str, npt.NDArray[Any]], path: Path) -> Observatio
     if {"x", "time"} <= set(content):
         return _snapshots(content["x"].astype(np.float64), content["time"].astype(np.float64), None, path)
     raise SplineFlowError(f"{path} must hold times and values, or x and time; it holds {', '.join(sorted(content))}")
+
+
+def _from_h5ad(path: Path, time_key: str, use_rep: str) -> Observations:
+    from .datasets import from_anndata
+
+    try:
+        import anndata
+    except ModuleNotFoundError as missing:
+        raise BackendUnavailable("reading .h5ad needs anndata: pip install 'sprigs-splineflow[anndata]'") from missing
+    try:
+        content = anndata.read_h5ad(path)
+    except Exception as error:  # h5py's and anndata's errors have no common base but this
+        raise SplineFlowError(f"{path} cannot be read as an .h5ad file: {error}") from error
+    found = from_anndata(content, time_key, use_rep)
+    names = tuple(map(str, content.var_names)) if use_rep == "X" else _names(found.dims)
+    return Observations(found.times, None, None, list(found.arrays), names)
 
 
 def _snapshots(x: Array, time: Array, names: tuple[str, ...] | None, path: Path) -> Observations:
