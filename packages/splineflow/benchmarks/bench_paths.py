@@ -1,4 +1,4 @@
-"""Every path on the same data: velocity targets, learnt fields, and left-out snapshots.
+"""Every path on the same data: velocity targets, learnt fields, left-out snapshots; and widths of the tube.
 
 python benchmarks/bench_paths.py [-o benchmarks/results/paths.json] [--draws 10] [--seeds 3]
 
@@ -21,6 +21,8 @@ from sprigs_splineflow.experiments import PATHS, SNAPSHOT_PATHS, learn, left_out
 
 COLUMNS = ["what", *PATHS]
 SNAPSHOT_COLUMNS = ["W1 to left-out snapshots", *SNAPSHOT_PATHS]
+WIDTHS = (0.0, 0.01, 0.03, 0.08)
+TUBE_COLUMNS = ["field learnt, tube of width", *map(str, WIDTHS)]
 SETS = ("emt", "bifurcation", "simulation", "mesc", "hsmm", "guo")
 
 
@@ -52,6 +54,20 @@ def fields(seeds: int) -> list[list[str]]:
     return rows
 
 
+def tubes(seeds: int) -> list[list[str]]:
+    """Relative MSE of fields learnt along cubic splines, by the width of the tube."""
+    rows = []
+    for system in ("damped", "lotka-volterra", "van-der-pol", "lorenz"):
+        for missing in (0.0, 0.5):
+            errors = [
+                mean(learn(system, missing, "bspline 3", s, steps=2000, sigma=sigma).field for s in range(seeds))
+                for sigma in WIDTHS
+            ]
+            rows.append([f"{system}, {missing:.0%} missing", *emphasised(errors, ".1e")])
+            print(" | ".join(rows[-1]), flush=True)
+    return rows
+
+
 def snapshots(seeds: int) -> list[list[str]]:
     """Mean W1 over interior times, along paths alone."""
     rows = []
@@ -76,6 +92,7 @@ def main() -> None:
     torch.set_num_threads(1)
     tables = {
         "paths": {"columns": COLUMNS, "rows": targets(arguments.draws) + fields(arguments.seeds)},
+        "tubes": {"columns": TUBE_COLUMNS, "rows": tubes(arguments.seeds)},
         "snapshots": {"columns": SNAPSHOT_COLUMNS, "rows": snapshots(arguments.seeds)},
     }
     if arguments.output:

@@ -220,8 +220,8 @@ class ConditionalPath:
         if len(index) != batch:
             raise SplineFlowError(f"expected {batch} trajectories; got {len(index)}")
         with torch.no_grad():
-            mu, slope = self._value_and_velocity(index, t)
-            weight, sigma, dsigma = self._tube(index, t, given)
+            mu, slope, inside = self._value_and_velocity(index, t)
+            weight, sigma, dsigma = self._tube(index, t, given, inside)
             noise = torch.randn(mu.shape, generator=generator, dtype=self.dtype, device=device)
             x = torch.addcmul(mu, sigma, noise)
             velocity = slope if dsigma is None else torch.addcmul(slope, dsigma, noise)
@@ -241,23 +241,27 @@ class ConditionalPath:
         found = (drawn.t.to(self.dtype), drawn.x, drawn.velocity)
         return (*found, drawn.score_noise) if return_noise else found
 
-    def _value_and_velocity(self, index: Tensor, t: Tensor) -> tuple[Tensor, Tensor]:
+    def _value_and_velocity(self, index: Tensor, t: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
+        """Return both [B, d], and where times are within the records [B, 1 or d], if that is known."""
         if self.device.type == "cpu" and self._polynomial is not None and compiled() is not None:
             return self._compiled(self._polynomial, index, t)
         parts = [self._derivatives(i, s, (0, 1)) for i, s in _chunks(index, t)]
         mu, slope = (torch.cat(p) if len(parts) > 1 else p[0] for p in zip(*parts, strict=True))
-        return mu, slope
+        return mu, slope, None
 
-    def _compiled(self, polynomial: PiecewisePolynomial, index: Tensor, t: Tensor) -> tuple[Tensor, Tensor]:
+    def _compiled(
+        self, polynomial: PiecewisePolynomial, index: Tensor, t: Tensor
+    ) -> tuple[Tensor, Tensor, Tensor | None]:
         if self._map is None:
             if polynomial.layout == "dimension":
                 t = t[:, None].expand(len(t), self.dims)
             return polynomial.pairs(index, t)
         grid = polynomial.grid(index)
         times = t if grid.ndim == 1 else t[:, None].expand(grid.shape)
-        u, du = self._map.pairs(grid.reshape(-1), times.reshape(-1))
-        mu, slope = polynomial.pairs(index, u.reshape(grid.shape))
-        return mu, (slope * du.reshape(len(index), -1)).to(self.dtype)
+        u, du, inside = self._map.pairs(grid.reshape(-1), times.reshape(-1))
+        mu, slope, _ = polynomial.pairs(index, u.reshape(grid.shape))
+        inside = inside.reshape(len(index), -1).to(self.dtype)
+        return mu, (slope * du.reshape(len(index), -1)).to(self.dtype), inside
 
     def _draw_times(self, index: Tensor, batch: int, generator: torch.Generator | None, sampler: TimeSampler) -> Tensor:
         device = self.device
@@ -309,18 +313,25 @@ class ConditionalPath:
         left, right = self._sites.times[grid, piece], self._sites.times[grid, piece + 1]
         return left, torch.where(torch.isfinite(right), right, left)
 
-    def _tube(self, index: Tensor, t: Tensor, given: bool) -> tuple[Tensor, Tensor, Tensor | None]:
-        """Return weight [B, d], sigma [B, 1 or d] and its derivative, None for zero."""
+    def _tube(
+        self, index: Tensor, t: Tensor, given: bool, inside: Tensor | None
+    ) -> tuple[Tensor, Tensor, Tensor | None]:
+        """Return weight [B, d], sigma [B, 1 or d] and its derivative, None for zero.
+
+        `inside` [B, 1 or d] is 1 where times are within records, None where that is still to be found.
+        """
         everywhere = torch.ones(1, 1, dtype=self.dtype, device=self.device).expand(len(index), self.dims)
         cut = self.extrapolation == "mask" and (given or self.records.layout == "dimension")
         constant = isinstance(self.schedule, ConstantSigma)
-        if constant and not cut:
+        if cut and inside is not None:
+            everywhere = inside.expand(-1, self.dims)
+        if constant and (inside is not None or not cut):
             return everywhere, self._constant_width(), None
         grid = self._grid_of(index)
         times = t if grid.ndim == 1 else t[:, None].expand(grid.shape)
-        if cut:
-            inside = (times >= self._sites.first[grid]) & (times <= self._sites.last[grid])
-            everywhere = (inside if inside.ndim == 2 else inside[:, None].expand(-1, self.dims)).to(self.dtype)
+        if cut and inside is None:
+            within = (times >= self._sites.first[grid]) & (times <= self._sites.last[grid])
+            everywhere = (within if within.ndim == 2 else within[:, None].expand(-1, self.dims)).to(self.dtype)
         if constant:
             return everywhere, self._constant_width(), None
         if not self.schedule.bridges:

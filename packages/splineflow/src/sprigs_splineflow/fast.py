@@ -147,7 +147,17 @@ def rows_of_shared(weights: Any, control: Any, dims: int, rows: Any) -> None:
 
 @_jit
 def pairs(
-    times: Any, pieces: Any, last: Any, rows: Any, layout: int, dims: int, index: Any, t: Any, mu: Any, slope: Any
+    times: Any,
+    pieces: Any,
+    last: Any,
+    rows: Any,
+    layout: int,
+    dims: int,
+    index: Any,
+    t: Any,
+    mu: Any,
+    slope: Any,
+    inside: Any,
 ) -> float:
     """Fill values and velocities [B, d] at pairs of trajectories and times.
 
@@ -159,6 +169,7 @@ def pairs(
         index: [B].
         t: [B, 1], or [B, d] by dimension.
         mu, slope: [B, d].
+        inside: [B, 1], or [B, d] by dimension, 1 where the time is within the record, else 0.
 
     Returns:
         Nothing of use: a sum of what was loaded ahead, which keeps the loads.
@@ -167,7 +178,9 @@ def pairs(
     order, width = rows.shape[1], rows.shape[2]
     columns = dims if layout == 2 else 1
     entries = len(index) * columns
-    where, local, alive = np.empty(BLOCK, np.int64), np.empty(BLOCK), np.empty(BLOCK)
+    grid, place = np.empty(BLOCK, np.int64), np.empty(BLOCK, np.int64)
+    held, density, local, alive = np.empty(BLOCK), np.empty(BLOCK), np.empty(BLOCK), np.empty(BLOCK)
+    # Grids and rows lie anywhere in memory: loads close together wait for it together, not one after another.
     touched = 0.0
     for start in range(0, entries, BLOCK):
         size = min(BLOCK, entries - start)
@@ -175,37 +188,46 @@ def pairs(
         for e in range(size):
             series = index[b] * dims + column if layout == 2 else index[b]
             g = 0 if layout == 0 else series
-            moment = t[b, column]
-            held = min(max(moment, times[g, 0]), last[g])
-            # A guess by proportion, right or nearly so where gaps are alike, then steps; failing these, bisection.
-            first, last_piece = times[g, 0], pieces[g] - 1
-            width_of_all = last[g] - first
-            low = min(int((held - first) / width_of_all * (last_piece + 1)), last_piece) if width_of_all > 0 else 0
-            for _ in range(3):
-                if held < times[g, low]:
-                    low -= 1
-                elif low < last_piece and held >= times[g, low + 1]:
-                    low += 1
-                else:
-                    break
-            if held < times[g, low] or (low < last_piece and held >= times[g, low + 1]):
-                low, length = 0, last_piece + 1
-                while length > 1:
-                    half = length >> 1
-                    low += half if held >= times[g, low + half] else 0
-                    length -= half
-            local[e] = held - times[g, low]
-            alive[e] = 1.0 if held == moment else 0.0
-            where[e] = series * most + low
+            grid[e], held[e], place[e] = g, t[b, column], series
+            touched += times[g, 0] + last[g] + pieces[g]
             column += 1
             if column == columns:
                 b, column = b + 1, 0
-        # Rows lie anywhere in memory: loads close together wait for it together, not one after another.
         for e in range(size):
-            touched += rows[where[e], 0, 0] + rows[where[e], order - 1, width - 1]
+            g, moment = grid[e], held[e]
+            first, end, most_here = times[g, 0], last[g], pieces[g] - 1
+            held[e] = min(max(moment, first), end)
+            alive[e] = 1.0 if held[e] == moment else 0.0
+            # A guess by proportion, right or nearly so where gaps are alike.
+            density[e] = (most_here + 1) / (end - first) if end > first else 0.0
+            low = min(int((held[e] - first) * density[e]), most_here)
+            local[e] = low
+            touched += times[g, low]
+        for e in range(size):
+            g, h, low, last_piece = grid[e], held[e], int(local[e]), pieces[grid[e]] - 1
+            # A better guess from where the first one is, then steps; failing these, bisection.
+            low = min(max(low + int((h - times[g, low]) * density[e]), 0), last_piece)
+            low = min(max(low + int((h - times[g, low]) * density[e]), 0), last_piece)
+            for _ in range(3):
+                if h < times[g, low]:
+                    low -= 1
+                elif low < last_piece and h >= times[g, low + 1]:
+                    low += 1
+                else:
+                    break
+            if h < times[g, low] or (low < last_piece and h >= times[g, low + 1]):
+                low, length = 0, last_piece + 1
+                while length > 1:
+                    half = length >> 1
+                    low += half if h >= times[g, low + half] else 0
+                    length -= half
+            local[e] = h - times[g, low]
+            place[e] = place[e] * most + low
+        for e in range(size):
+            touched += rows[place[e], 0, 0] + rows[place[e], order - 1, width - 1]
         b, column = start // columns, start % columns
         for e in range(size):
-            row, h, moves = where[e], local[e], alive[e]
+            row, h, moves = place[e], local[e], alive[e]
             if order == 4:
                 for j in range(width):
                     c0, c1, c2, c3 = rows[row, 0, j], rows[row, 1, j], rows[row, 2, j], rows[row, 3, j]
@@ -219,6 +241,7 @@ def pairs(
                         value = value * h + rows[row, q, j]
                     mu[b, column + j] = value
                     slope[b, column + j] = moves * step
+            inside[b, column] = moves
             column += 1
             if column == columns:
                 b, column = b + 1, 0

@@ -126,8 +126,10 @@ class PiecewisePolynomial:
             for nu in orders
         )
 
-    def pairs(self, index: Tensor, t: Tensor) -> tuple[Tensor, Tensor]:
+    def pairs(self, index: Tensor, t: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Return values and velocities like `derivatives(index, t, (0, 1))`, compiled, on the CPU, without gradients.
+
+        The third is [B, 1], or [B, d] by dimension: 1 where a time is within its record, else 0.
 
         Raises:
             BackendUnavailable: numba is missing.
@@ -139,13 +141,15 @@ class PiecewisePolynomial:
             len(index), self.rows.shape[2] if self.layout != "dimension" else self.dims, dtype=self.rows.dtype
         )
         slope = torch.empty_like(mu)
+        inside = torch.empty(mu.shape if self.layout == "dimension" else (len(index), 1), dtype=mu.dtype)
         if self._views is None:
             b = self.breaks
             layout = ("shared", "trajectory", "dimension").index(self.layout)
             self._views = (*(part.numpy() for part in (b.times, b.pieces, b.last, self.rows)), layout, self.dims)
         times = t.contiguous() if t.ndim == 2 else t.contiguous()[:, None]
-        fast.pairs(*self._views, index.contiguous().numpy(), times.numpy(), mu.numpy(), slope.numpy())
-        return mu, slope
+        arrays = (index.contiguous(), times, mu, slope, inside)
+        fast.pairs(*self._views, *(a.numpy() for a in arrays))
+        return mu, slope, inside
 
 
 @functools.cache
