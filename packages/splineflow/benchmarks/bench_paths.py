@@ -1,4 +1,4 @@
-"""Every path on the same data: velocity targets, learnt fields, left-out snapshots; and widths of the tube.
+"""Every path on the same data: velocity targets, learnt fields, left-out snapshots; tubes and diffusions.
 
 python benchmarks/bench_paths.py [-o benchmarks/results/paths.json] [--draws 10] [--seeds 3]
 
@@ -16,13 +16,15 @@ import numpy as np
 import torch
 
 import sprigs
-from sprigs_splineflow import BackendUnavailable, datasets
+from sprigs_splineflow import BackendUnavailable, datasets, estimate_diffusion
+from sprigs_splineflow.datasets import make_sde
 from sprigs_splineflow.experiments import PATHS, SNAPSHOT_PATHS, learn, left_out, target_errors
 
 COLUMNS = ["what", *PATHS]
 SNAPSHOT_COLUMNS = ["W1 to left-out snapshots", *SNAPSHOT_PATHS]
 WIDTHS = (0.0, 0.01, 0.03, 0.08)
 TUBE_COLUMNS = ["field learnt, tube of width", *map(str, WIDTHS)]
+DIFFUSION_COLUMNS = ["g = 0.08 estimated", "times apart", "missing", "residual", "realized"]
 SETS = ("emt", "bifurcation", "simulation", "mesc", "hsmm", "guo")
 
 
@@ -68,6 +70,22 @@ def tubes(seeds: int) -> list[list[str]]:
     return rows
 
 
+def diffusions() -> list[list[str]]:
+    """Estimates of g = 0.08 from 200 trajectories."""
+    rows = []
+    for system in ("ou", "damped", "van-der-pol", "fitzhugh-nagumo", "brusselator", "lotka-volterra", "lorenz"):
+        for dt, missing in ((0.05, 0.0), (0.05, 0.5), (0.1, 0.5)):
+            panel = make_sde(system, 200, np.arange(0, 6, dt), missing, seed=1)
+            noisy = panel.system.noise > 0
+            found = [
+                " ".join(f"{g:.3f}" for g in estimate_diffusion(panel.times, panel.values, panel.mask, method)[noisy])
+                for method in ("residual", "realized")
+            ]
+            rows.append([system, f"{dt}", f"{missing:.0%}", *found])
+            print(" | ".join(rows[-1]), flush=True)
+    return rows
+
+
 def snapshots(seeds: int) -> list[list[str]]:
     """Mean W1 over interior times, along paths alone."""
     rows = []
@@ -93,6 +111,7 @@ def main() -> None:
     tables = {
         "paths": {"columns": COLUMNS, "rows": targets(arguments.draws) + fields(arguments.seeds)},
         "tubes": {"columns": TUBE_COLUMNS, "rows": tubes(arguments.seeds)},
+        "diffusion": {"columns": DIFFUSION_COLUMNS, "rows": diffusions()},
         "snapshots": {"columns": SNAPSHOT_COLUMNS, "rows": snapshots(arguments.seeds)},
     }
     if arguments.output:

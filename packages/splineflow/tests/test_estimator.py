@@ -25,7 +25,7 @@ from sprigs_splineflow import (
 )
 from sprigs_splineflow.compat.torchcfm import SplineConditionalFlowMatcher, chained
 from sprigs_splineflow.datasets import make_sde
-from sprigs_splineflow.diffusion import allowed_degree
+from sprigs_splineflow.diffusion import allowed_degree, differences
 from sprigs_splineflow.records import read
 
 SMALL = {"hidden": (64, 64), "progress": False, "random_state": 0}
@@ -328,6 +328,48 @@ def ou_paths(n, dt=0.1, g=0.3, theta=0.8, end=6.0, seed=0):
     for i in range(1, len(t)):
         x[:, i] = decay * x[:, i - 1] + spread * rng.normal(size=(n, 1))
     return t, x
+
+
+@pytest.mark.parametrize("order", range(1, 6))
+@pytest.mark.parametrize("layout", ["shared", "trajectory", "dimension"])
+def test_differences_of_increments(order, layout):
+    """Squares of a Brownian motion's have the mean g^2 at any times; polynomial drifts add nothing."""
+    rng = np.random.default_rng(order)
+    n, times = 2000, np.sort(rng.uniform(0, 3, (2000, 12)), axis=1)
+    if layout == "shared":
+        times = np.broadcast_to(times[0], times.shape)
+    noise = np.sqrt(np.diff(times, axis=1, prepend=0))[..., None] * rng.normal(size=(n, 12, 2))
+    walk = np.cumsum(noise * [0.3, 2.0], axis=1)
+    mask = rng.uniform(size=walk.shape) < 0.8 if layout == "dimension" else None
+    if mask is not None:
+        mask[:, 0] = True
+    drift = np.polynomial.polynomial.polyval(times, rng.normal(size=order + 1))[..., None]
+
+    def squares(values, j):
+        return differences(read(times[0] if layout == "shared" else times, values, mask), j, order)
+
+    for j, g in enumerate((0.3, 2.0)):
+        found, span = squares(walk + drift, j)
+        assert found.mean() == pytest.approx(g**2, rel=0.1)
+        assert (span > 0).all()
+        np.testing.assert_allclose(found, squares(walk, j)[0], rtol=1e-6, atol=1e-8)
+
+
+@pytest.mark.parametrize(
+    ("system", "dt", "least", "most"),
+    [
+        ("van-der-pol", 0.1, 0.078, 0.11), ("van-der-pol", 0.05, 0.078, 0.09),
+        ("fitzhugh-nagumo", 0.1, 0.078, 0.086), ("lotka-volterra", 0.1, 0.078, 0.12),
+        ("lotka-volterra", 0.05, 0.078, 0.1), ("brusselator", 0.05, 0.076, 0.09),
+    ],
+)  # fmt: skip
+def test_diffusion_beneath_a_drift_that_bends(system, dt, least, most):
+    """Half of the entries missing, g = 0.08: what the drift leaves only adds, and not much."""
+    panel = make_sde(system, 200, np.arange(0, 6, dt), 0.5, seed=3)
+    found = estimate_diffusion(panel.times, panel.values, panel.mask)
+    assert (found > least).all()
+    assert (found < most).all()
+    assert (estimate_diffusion(panel.times, panel.values, panel.mask, "realized") > found).all()
 
 
 def test_estimated_diffusion():

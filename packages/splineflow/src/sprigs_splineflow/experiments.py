@@ -338,13 +338,9 @@ def learn_noisy(
     n: int = 400,
     steps: int = 2000,
     dt: float = 0.1,
-    g: float | None = None,
     progress: bool = False,
 ) -> Ensemble:
-    """Train field and score on n noisy trajectories of a system and judge drift and ensemble on 400 more.
-
-    The diffusion is estimated where g is not given.
-    """
+    """Train field and score on n noisy trajectories of a system and judge drift and ensemble on 400 more."""
     times = np.arange(0, 6, dt)
     train, test = make_sde(system, n + 400, times, missing, seed=seed).split(n / (n + 400))
     model = SplineFlow(
@@ -355,7 +351,6 @@ def learn_noisy(
         max_steps=steps,
         random_state=seed,
         progress=progress,
-        g=g,
     )
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DegreeWarning)
