@@ -15,6 +15,7 @@ from sprigs_splineflow import (
     ExtrapolationWarning,
     InterruptedWarning,
     OvershootWarning,
+    ResidualMLP,
     SplineFlow,
     SplineFlowError,
     estimate_diffusion,
@@ -200,15 +201,15 @@ def test_conditions():
 def test_interrupted_training_keeps_what_was_learnt(monkeypatch):
     t, x = oscillators(8)
     calls = []
-    draw = BSplinePath.sample
+    forward = ResidualMLP.forward
 
     def interrupting(self, *args, **kwargs):
         calls.append(1)
-        if len(calls) == 12:
+        if len(calls) == 11:
             raise KeyboardInterrupt
-        return draw(self, *args, **kwargs)
+        return forward(self, *args, **kwargs)
 
-    monkeypatch.setattr(BSplinePath, "sample", interrupting)
+    monkeypatch.setattr(ResidualMLP, "forward", interrupting)
     with pytest.warns(InterruptedWarning, match="after 10 of 500"):
         model = SplineFlow(max_steps=500, **SMALL).fit(t, x)
     assert len(model.loss_) == 10
@@ -584,3 +585,11 @@ def test_tubes_by_default():
     assert width(lambda m: m.fit(times, values), stochastic=True, schedule="constant") == 0.08
     assert width(lambda m: m.fit(times, values), sigma=0.3) == 0.3
     assert width(lambda m: m.fit(times, values), sigma=0) == 0
+
+
+@pytest.mark.parametrize("sampler", ["uniform", "stratified", lambda b, g: torch.rand(b, generator=g)])
+def test_batches_that_do_not_divide_what_is_drawn_at_once(sampler):
+    t, x = oscillators(8)
+    model = SplineFlow(max_steps=40, batch_size=3000, t_sampler=sampler, **SMALL).fit(t, x)
+    assert len(model.loss_) == 40
+    assert model.loss_[-1] < model.loss_[0]
