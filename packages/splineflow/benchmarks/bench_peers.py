@@ -1,8 +1,8 @@
-"""Training beside torchcfm's OT-CFM and MIOFlow on snapshots, and a neural ODE on trajectories, on one CPU thread.
+"""Training beside torchcfm's OT-CFM and MIOFlow on snapshots, on one CPU thread.
 
 python benchmarks/bench_peers.py [-o benchmarks/results/peers.json] [--seeds 3]
 
-Needs torchcfm, mioflow, torchdiffeq, and the cells of SPRIGS_DATA. About half an hour.
+Needs torchcfm, mioflow, torchdiffeq, and the cells of SPRIGS_DATA. About 25 minutes.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from torchcfm import ExactOptimalTransportConditionalFlowMatcher
 from torchdiffeq import odeint
 
 from sprigs_splineflow import ResidualMLP, SplineFlow, datasets, integrate, metrics
-from sprigs_splineflow.datasets import Snapshots, make_ode
+from sprigs_splineflow.datasets import Snapshots
 from sprigs_splineflow.experiments import population
 from sprigs_splineflow.training import moments
 
@@ -154,93 +154,6 @@ def beside(name: str, train: Callable[[Snapshots, int], Flow], seeds: int, by_pl
     return rows
 
 
-STEPS_TRIED = (60, 125, 250, 500, 1000, 2000, 4000)
-BUDGETS = (1.0, 2.0, 5.0, 10.0, 20.0, 40.0, 80.0)  # seconds of a neural ODE's training
-
-
-def beside_neural_ode(seeds: int) -> list[list[str]]:
-    """How long does each need until its field is off by no more than a given error?
-
-    Ours is timed from the data to the end of training with each number of steps. The neural ODE is trained anew for
-    each budget, its rate falling to zero in it, and is credited with the first time that it was ever as good.
-    """
-    rows = []
-    for system in ("damped", "lotka-volterra"):
-        ours: list[list[tuple[float, float]]] = []
-        theirs: list[list[tuple[float, float]]] = []
-        for seed in range(seeds):
-            train, test = make_ode(system, 80, np.arange(0, 10, 0.1), 0.5, seed=seed).split()
-            true = test.system.drift(0.0, test.values)
-            ours.append([])
-            for steps in STEPS_TRIED:
-                begun = time.perf_counter()
-                model = SplineFlow(
-                    autonomous=True, hidden=(64,) * 3, max_steps=steps, random_state=seed, progress=False
-                ).fit(train.times, train.values, train.mask)
-                spent = time.perf_counter() - begun
-                ours[-1].append((spent, metrics.field_error(model.vector_field(0.0, test.values), true)))
-            theirs.append([q for budget in BUDGETS for q in neural_ode(train, test.values, true, seed, budget)])
-            reached = {t: min((e for u, e in theirs[-1] if u <= t), default=np.inf) for t in BUDGETS}
-            print(system, seed, [f"{t:.2f} s {e:.1e}" for t, e in ours[-1]],
-                  [f"{t:.0f} s {e:.1e}" for t, e in reached.items()], flush=True)  # fmt: skip
-        for error in (1e-1, 1e-2, 1e-3, 1e-4, 1e-5):
-            a, b = ([min((t for t, e in run if e <= error), default=np.inf) for run in runs] for runs in (ours, theirs))
-            met = [sum(map(np.isfinite, q)) for q in (a, b)]
-            if not any(met):
-                continue
-            # Where a neural ODE never got there, it took more than its budget: a ratio at most this one.
-            ratio = [p / min(q, BUDGETS[-1]) for p, q in zip(a, b, strict=True) if np.isfinite(p)]
-            middle = f"1 / {1 / np.median(ratio):.0f} (1 / {1 / max(ratio):.0f} .. 1 / {1 / min(ratio):.0f})"
-            rows.append([f"{system}, half missing, to a field error of {error:.0e}", "SplineFlow",
-                         "neural ODE, torchdiffeq", middle if ratio else "never", "<= 1 / 10",
-                         f"reached in {met[0]} of {seeds}", f"in {met[1]} of {seeds}", ""])  # fmt: skip
-            print(" | ".join(rows[-1]), flush=True)
-        best = [[min(e for _, e in run) for run in runs] for runs in (ours, theirs)]
-        rows.append([f"{system}, half missing, least field error of {STEPS_TRIED[-1]} steps and {BUDGETS[-1]:.0f} s",
-                     "SplineFlow", "neural ODE, torchdiffeq", "", "",
-                     *(f"{mean(q):.1e} ({min(q):.1e}..{max(q):.1e})" for q in best), ""])  # fmt: skip
-        print(" | ".join(rows[-1]), flush=True)
-    return rows
-
-
-def neural_ode(train: Any, states: Any, true: Any, seed: int, budget: float) -> list[tuple[float, float]]:
-    """Train by simulation on windows of ten times; return (seconds, field error) on the way."""
-    torch.manual_seed(seed)
-    rng = np.random.default_rng(seed)
-    seen = np.where(train.mask, train.values, np.nan)
-    centre, spread = np.nanmean(seen, axis=(0, 1)), np.nanstd(seen, axis=(0, 1))
-    # Windows start where the whole state was observed.
-    starts = np.argwhere(train.mask.all(axis=2)[:, :-10])
-    x = torch.tensor((train.values - centre) / spread, dtype=torch.float32)
-    mask = torch.tensor(train.mask)
-    network = ResidualMLP(x.shape[2], (64,) * 3, autonomous=True)
-    optimizer = torch.optim.AdamW(network.parameters(), 2e-3, weight_decay=0.0, fused=True)
-    window = torch.arange(10) * 0.1
-    begun = time.perf_counter()
-    found = []
-    judged = torch.tensor((states.reshape(-1, states.shape[2]) - centre) / spread, dtype=torch.float32)
-    judging, step = 0.0, 0
-    while (spent := time.perf_counter() - begun - judging) < budget:
-        for group in optimizer.param_groups:
-            group["lr"] = 2e-3 * 0.5 * (1 + np.cos(np.pi * min(spent / budget, 1.0)))
-        pick = starts[rng.integers(0, len(starts), 64)]
-        rows = torch.tensor(pick[:, 0])[:, None].expand(64, 10)
-        columns = torch.tensor(pick[:, 1])[:, None] + torch.arange(10)
-        target, there = x[rows, columns], mask[rows, columns]
-        optimizer.zero_grad()
-        rolled = odeint(network, target[:, 0], window, rtol=1e-4, atol=1e-5, method="dopri5")
-        (((rolled.swapaxes(0, 1) - target) ** 2) * there).sum().div(there.sum()).backward()
-        optimizer.step()
-        step += 1
-        if step % 20 == 0:
-            pause = time.perf_counter()
-            with torch.no_grad():
-                v = network(torch.zeros(len(judged)), judged).numpy() * spread
-            found.append((pause - begun - judging, metrics.field_error(v, true.reshape(v.shape))))
-            judging += time.perf_counter() - pause
-    return found
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("-o", "--output", type=Path)
@@ -249,11 +162,9 @@ def main() -> None:
     torch.set_num_threads(1)
     warm = SplineFlow(max_steps=1, progress=False)  # numba compiles once
     warm.fit_snapshots([np.random.default_rng(k).normal(size=(9, 3)) for k in range(4)], range(4))
-    warm.fit(np.arange(9.0), np.ones((2, 9, 2)), np.arange(36).reshape(2, 9, 2) % 5 > 0)
     rows = [
         *beside("torchcfm OT-CFM", torchcfm_snapshots, arguments.seeds, False, "<= 1.15"),
         *beside("MIOFlow", mioflow_snapshots, arguments.seeds, True, ""),
-        *beside_neural_ode(arguments.seeds),
     ]
     if arguments.output:
         arguments.output.parent.mkdir(parents=True, exist_ok=True)
