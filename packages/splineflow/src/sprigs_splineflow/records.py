@@ -84,7 +84,9 @@ def read(
     if t.shape not in ((n,), (n_trajectories, n)):
         raise SplineFlowError(f"times must be [{n}] or [{n_trajectories}, {n}] to go with values; got shape {t.shape}")
     seen = _mask(mask, x.shape)
-    if not np.isfinite(x[seen] if mask is not None else x).all():
+    if mask is not None:
+        x = np.where(seen, x, 0.0)
+    if not np.isfinite(x).all():
         raise SplineFlowError("values must be finite where observed: pass mask=~numpy.isnan(values) for missing ones")
     if mask is not None and not seen.any(axis=1).all():
         i, j = np.argwhere(~seen.any(axis=1))[0]
@@ -96,10 +98,10 @@ def read(
         raise SplineFlowError(f"duplicates must be 'raise' or 'mean'; got {duplicates!r}")
     if duplicates == "mean":
         t, x, seen = _merge(t, x, seen)
-    records = _sorted_out(t, x if mask is None else np.where(seen, x, 0.0), seen)
+    records = _sorted_out(t, x, seen)
     steps = np.diff(records.sites, axis=1)
     inside = np.arange(1, records.sites.shape[1]) < records.counts[:, None]
-    if (steps[inside] <= 0).any():
+    if ((steps <= 0) & inside).any():
         what = "repeats: pass duplicates='mean' to average" if (steps[inside] == 0).any() else "decreases: sort them"
         raise SplineFlowError(f"times must increase strictly, and one {what}")
     return records
