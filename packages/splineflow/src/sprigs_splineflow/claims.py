@@ -102,21 +102,29 @@ def _runge(fast: bool) -> Outcome:
     )
 
 
-def _cells() -> list[Any]:
-    from . import datasets
+def _on_cells(*names: str) -> Callable[[Callable[[bool, list[Any]], Outcome]], Callable[[bool], Outcome]]:
+    """Give a claim the cells' data sets of these names, or say that they are not to be had."""
 
-    loaders = (datasets.load_emt, datasets.load_bifurcation, datasets.load_simulation, datasets.load_mesc)
-    return [load() for load in loaders]
+    def wrap(claim: Callable[[bool, list[Any]], Outcome]) -> Callable[[bool], Outcome]:
+        def run(fast: bool) -> Outcome:
+            from . import datasets
+
+            _one_thread()
+            try:
+                sets = [getattr(datasets, f"load_{name}")() for name in names]
+            except DataUnavailable as missing:
+                return Outcome(measured="not run", holds=None, note=str(missing))
+            return claim(fast, sets)
+
+        return run
+
+    return wrap
 
 
-def _raw_time(fast: bool) -> Outcome:
+@_on_cells("emt", "bifurcation", "simulation", "mesc")
+def _raw_time(fast: bool, sets: list[Any]) -> Outcome:
     from .experiments import left_out
 
-    _one_thread()
-    try:
-        sets = _cells()
-    except DataUnavailable as missing:
-        return Outcome(measured="not run", holds=None, note=str(missing))
     shown, worse = [], True
     for data in sets:
         rows = [left_out(data, ("linear", "bspline 3 time"), seed=s) for s in range(1 if fast else 5)]
@@ -131,14 +139,10 @@ def _raw_time(fast: bool) -> Outcome:
     )
 
 
-def _left_out(fast: bool) -> Outcome:
+@_on_cells("emt", "bifurcation", "simulation", "mesc")
+def _left_out(fast: bool, sets: list[Any]) -> Outcome:
     from .experiments import bootstrap_left_out
 
-    _one_thread()
-    try:
-        sets = _cells()
-    except DataUnavailable as missing:
-        return Outcome(measured="not run", holds=None, note=str(missing))
     shown, better, lost = [], 0, []
     for data in sets[-1:] if fast else sets:
         found = bootstrap_left_out(data, replicates=10 if fast else 100)
@@ -199,14 +203,10 @@ def _untouched(fast: bool) -> Outcome:
     return Outcome(measured="; ".join(shown), baseline="straight lines", holds=holds, note=note)
 
 
-def _observed(fast: bool) -> Outcome:
+@_on_cells("emt", "mesc")
+def _observed(fast: bool, sets: list[Any]) -> Outcome:
     from .experiments import DEFAULT, observed_marginals
 
-    _one_thread()
-    try:
-        sets = [data for data in _cells() if data.name in ("emt", "mesc")]
-    except DataUnavailable as missing:
-        return Outcome(measured="not run", holds=None, note=str(missing))
     seeds, steps = ((0,), 500) if fast else ((0, 1, 2), 3000)
     shown, holds = [], True
     for data in sets:
@@ -221,14 +221,10 @@ def _observed(fast: bool) -> Outcome:
     )
 
 
-def _nets_on_cells(fast: bool) -> Outcome:
+@_on_cells("emt", "mesc")
+def _nets_on_cells(fast: bool, sets: list[Any]) -> Outcome:
     from .experiments import DEFAULT, learn_left_out
 
-    _one_thread()
-    try:
-        sets = [data for data in _cells() if data.name in ("emt", "mesc")]
-    except DataUnavailable as missing:
-        return Outcome(measured="not run", holds=None, note=str(missing))
     seeds, steps = ((0,), 300) if fast else ((0, 1, 2), 2000)
     shown, holds = [], True
     for data in sets:
