@@ -257,14 +257,10 @@ def learn_left_out(
     data: Snapshots, path: str, seed: int = 0, steps: int = 2000, width: int = 64, progress: bool = False
 ) -> Array:
     """Return W1 [interior times] of rollouts of networks, each trained without that time, from the snapshot before."""
-    kind, *rest = path.split()
     found = []
     for k in range(1, len(data.arrays) - 1):
         seen = [i for i in range(len(data.arrays)) if i != k]
-        model = SplineFlow(
-            int(rest[0]) if rest else "auto", path=kind, parametrization=rest[1] if len(rest) > 1 else None,
-            hidden=(width,) * 3, max_steps=steps, batch_size=512, random_state=seed, progress=progress,
-        )  # fmt: skip
+        model = _snapshot_model(path, seed, steps, width, progress)
         model.fit_snapshots([data.arrays[i] for i in seen], data.times[seen])
         rolled = model.predict(data.arrays[k - 1], data.times[[k - 1, k]], method="rk4")
         found.append(metrics.wasserstein(rolled[:, 1], data.arrays[k]))
@@ -273,13 +269,17 @@ def learn_left_out(
 
 def observed_marginals(data: Snapshots, path: str, seed: int = 0, steps: int = 2000) -> Array:
     """Return W1 [m] to each later snapshot of a network's rollout from the first, trained on all of them (C6)."""
-    kind, *rest = path.split()
-    model = SplineFlow(
-        int(rest[0]) if rest else "auto", path=kind, parametrization=rest[1] if len(rest) > 1 else None,
-        hidden=(64,) * 3, max_steps=steps, batch_size=512, random_state=seed, progress=False,
-    )  # fmt: skip
-    rolled = model.fit_snapshots(data.arrays, data.times).predict(data.arrays[0], data.times, method="rk4")
+    model = _snapshot_model(path, seed, steps).fit_snapshots(data.arrays, data.times)
+    rolled = model.predict(data.arrays[0], data.times, method="rk4")
     return np.array([metrics.wasserstein(rolled[:, k], a) for k, a in enumerate(data.arrays) if k])
+
+
+def _snapshot_model(path: str, seed: int, steps: int, width: int = 64, progress: bool = False) -> SplineFlow:
+    kind, *rest = path.split()
+    return SplineFlow(
+        int(rest[0]) if rest else "auto", path=kind, parametrization=rest[1] if len(rest) > 1 else None,
+        hidden=(width,) * 3, max_steps=steps, batch_size=512, random_state=seed, progress=progress,
+    )  # fmt: skip
 
 
 # C5: noise
